@@ -278,7 +278,7 @@ func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 		file := filepath.Join(t.TempDir(), user+".yaml")
 		check(t, os.WriteFile(file, fmt.Appendf(nil, "controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: resident}\n",
 			f.Endpoints()[0], f.CAFile, files.Certificate, files.Key), 0o644))
-		r := command(t, []string{"HOSTLER_CONFIG=" + file}, append([]string{"controlplane", "verify"}, args...)...)
+		r := verified(t, file, args...)
 		if now := stored(); !bytes.Equal(now, before) {
 			t.Errorf("what is stored after a verification by %s = %s, want it as before, %s", user, now, before)
 		}
@@ -306,6 +306,18 @@ func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 	}
 	if counts["ok"] < 40 {
 		t.Errorf("verify with all rights: %v, want most of them ok: %s", counts, r.out)
+	}
+}
+
+// verified runs `hostler controlplane verify`, again if it failed because something did not answer in time.
+func verified(t testing.TB, config string, args ...string) answer {
+	t.Helper()
+	for tries := 0; ; tries++ {
+		r := command(t, []string{"HOSTLER_CONFIG=" + config}, append([]string{"controlplane", "verify"}, args...)...)
+		out := onOneLine(r.out + r.err)
+		if r.code == 0 || tries == 5 || strings.Contains(out, " 0 failed") || !strings.Contains(out, "deadline exceeded") {
+			return r
+		}
 	}
 }
 

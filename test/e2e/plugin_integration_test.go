@@ -132,7 +132,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		eventually(t, "it is Ready once that is undone", ready)
 	})
 	t.Run("its promises are verified beside the agent", func(t *testing.T) {
-		r := command(t, []string{"HOSTLER_CONFIG=" + a.config}, "controlplane", "verify")
+		r := verified(t, a.config)
 		mentions(t, "hostler controlplane verify", onOneLine(r.out), " 0 failed")
 		if r.code != 0 {
 			t.Errorf("hostler controlplane verify: exit code %d\n%s%s", r.code, r.out, r.err)

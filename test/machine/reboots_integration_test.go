@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
@@ -81,7 +82,7 @@ func node(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
 // try runs a command in a machine that may be going down.
 func (f *fleet) try(m *machine.Machine, command string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), machine.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), time.Minute)
 	defer cancel()
 	if r, err := m.Try(ctx, command); err != nil || r.Code != 0 {
 		f.Logf("`%s` in %s = code %d, %v %s", command, m, r.Code, err, r.Stderr)
@@ -187,7 +188,7 @@ func (f *fleet) disturbedAtEachStep(disturb ...func(*machine.Machine)) {
 		} {
 			over = append(over, f.on(node(i), step, func() {
 				if i == 1 && step == controlplane.RebootDraining {
-					go f.try(m, "until hostler cordon; do sleep 0.2; done; rm "+held)
+					f.try(m, "{ until hostler cordon; do sleep 0.2; done; rm "+held+"; } >/dev/null 2>&1 &")
 				}
 				disturb[i](m)
 			}))

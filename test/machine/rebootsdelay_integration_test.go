@@ -16,7 +16,7 @@ func TestARebootInTurnDoesNotNeedLogindsDelay(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, machine.Container)
 	m := f.hosts[0]
-	m.Write("/etc/hostler/conf.d/shutdown.yaml", "shutdown: {gracePeriod: 2m, gracePeriodCriticalPods: 90s}\n")
+	m.Write("/etc/hostler/conf.d/shutdown.yaml", "shutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n")
 	m.Write(ofAdmin+last, maximum(1))
 	readAgain(m)
 	dockerRunAs(m, "database", "unless-stopped", append(diaryCommand("database"), "-ends-slowly", "15s"), "hostler.io/critical=true", "hostler.io/grace-period=60s")
