@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -120,16 +123,36 @@ func TestAPingCountsFromWhenItWasSent(t *testing.T) {
 
 // TestARestoreIsReportedOnce checks the Ping of the store in memory.
 func TestARestoreIsReportedOnce(t *testing.T) {
-	s := memory.New(memory.Options{})
-	before := s.Snapshot()
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
+	back := func(s *memory.Store, before memory.Snapshot) { s.Restore(before) }
+	bumped := func(s *memory.Store, before memory.Snapshot) { s.Restore(before.Bumped()) }
+	again := func(s *memory.Store, before memory.Snapshot) {
+		s.Restore(before)
+		s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	}
-	s.Restore(before)
-	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrRestored) {
-		t.Errorf("Ping() after a restore = %v, want %v", err, store.ErrRestored)
-	}
-	if err := s.Ping(t.Context()); err != nil {
-		t.Errorf("second Ping() after a restore = %v, want no error", err)
+	for name, c := range map[string]struct {
+		localTerms bool
+		restore    func(*memory.Store, memory.Snapshot)
+		want       error
+	}{
+		"etcd":                             {false, back, store.ErrRestored},
+		"etcd that is as far again":        {false, again, store.ErrRestored},
+		"Kubernetes":                       {true, back, store.ErrRestored},
+		"Kubernetes with bumped revisions": {true, bumped, store.ErrRestored},
+		"Kubernetes that is as far again":  {true, again, nil},
+		"Kubernetes that was not restored": {true, func(*memory.Store, memory.Snapshot) {}, nil},
+	} {
+		s := memory.New(memory.Options{LocalTerms: c.localTerms})
+		before := s.Snapshot()
+		s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.restore(s, before)
+		if err := s.Ping(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("%s: Ping() after a restore = %v, want %v", name, err, c.want)
+		}
+		if err := s.Ping(t.Context()); err != nil {
+			t.Errorf("%s: second Ping() after a restore = %v, want no error", name, err)
+		}
 	}
 }

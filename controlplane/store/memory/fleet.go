@@ -12,10 +12,10 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// version returns the resourceVersion of a revision. After a restore, revisions repeat, and versions do
-// not. The caller holds mu.
+// version returns the resourceVersion of a revision. After a restore, revisions repeat. Versions do that only with
+// Options.LocalTerms. The caller holds mu.
 func (s *fleet) version(revision int64) string {
-	if s.history.epoch == 0 {
+	if s.history.epoch == 0 || s.o.LocalTerms {
 		return strconv.FormatInt(revision, 10)
 	}
 	return fmt.Sprintf("%d@%d", revision, s.history.epoch)
@@ -163,6 +163,12 @@ func (s *fleet) Snapshot() Snapshot {
 		snapshot.elections[controller] = *e
 	}
 	return snapshot
+}
+
+// Bumped returns the snapshot as `etcdutl snapshot restore --bump-revision` restores it.
+func (s Snapshot) Bumped() Snapshot {
+	s.revision += 10 * store.RestoreJump
+	return s
 }
 
 // Restore replaces the content by that of a snapshot, and its revision: it goes back. Each Follow in

@@ -52,7 +52,8 @@ type Options struct {
 	EndsLeases bool
 	// LocalTerms makes each process judge by its own clock whether a term has ended, as on Kubernetes: a
 	// write is not refused because its term has ended meanwhile. Over a Network, a write compares no other
-	// objects: they are read right before it.
+	// objects: they are read right before it. After a restore, versions repeat. A process does not notice that if the
+	// store is as far again at its next Ping.
 	LocalTerms bool
 	// Bookmarks is the time between reports of the latest revision to a Tracker or Confirmer;
 	// store.ConfirmInterval if 0.
@@ -71,9 +72,15 @@ type Options struct {
 type Store struct {
 	*faulttest.Book[Call]
 	*fleet
-	network Network // nil for a process that the faults of the Book affect
-	terms   *terms  // of this process
-	epoch   *int    // history.epoch at the last Ping of this process; the mutex of the fleet guards it
+	network Network   // nil for a process that the faults of the Book affect
+	terms   *terms    // of this process
+	pinged  *position // at the last Ping of this process; the mutex of the fleet guards it
+}
+
+// position is a state of the store.
+type position struct {
+	epoch    int   // history.epoch
+	revision int64 // 0 before the first Ping
 }
 
 // fleet is what all processes share: the stored objects at each revision that a watch may still need.
@@ -115,7 +122,7 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), epoch: new(int), fleet: &fleet{
+	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), pinged: new(position), fleet: &fleet{
 		o: o, started: time.Now(), objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
 	}}
 }
@@ -245,12 +252,21 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.do(ctx, Ping, "memory", func(Fault) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		before := *s.epoch
-		if *s.epoch = s.history.epoch; before != s.history.epoch {
+		before := *s.pinged
+		if *s.pinged = (position{s.history.epoch, s.revision}); s.restored(before) {
 			return store.ErrRestored
 		}
 		return nil
 	})
+}
+
+// restored reports whether a process can see that the store was restored since it was at a position. etcd has another
+// cluster ID then. Kubernetes only has revisions. The caller holds mu.
+func (s *fleet) restored(since position) bool {
+	if !s.o.LocalTerms {
+		return since.epoch != s.history.epoch
+	}
+	return since.revision != 0 && (s.revision < since.revision || s.revision-since.revision > store.RestoreJump)
 }
 
 // Get implements store.Store.

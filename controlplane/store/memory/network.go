@@ -36,8 +36,7 @@ type Network interface {
 func (s *Store) Over(n Network) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	epoch := s.history.epoch
-	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms(), epoch: &epoch}
+	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms(), pinged: &position{epoch: s.history.epoch}}
 }
 
 // do makes a request.
