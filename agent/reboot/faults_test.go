@@ -298,6 +298,30 @@ func TestACancelAfterTheCommand(t *testing.T) {
 	})
 }
 
+// TestACommandThatFailsMayHaveBegunAShutdown has a command that reports an error, and a host that goes down a while later.
+func TestACommandThatFailsMayHaveBegunAShutdown(t *testing.T) {
+	for name, c := range map[string]struct {
+		pending string
+		step    controlplane.RebootStep
+		message string
+	}{
+		"a shutdown":  {"systemd is shutting the host down", controlplane.RebootRebooting, "if the host does not go down"},
+		"no shutdown": {"", controlplane.RebootWanted, "the reboot failed: connection timed out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMachine(t, func(m *machine) {
+				m.command = func() error {
+					m.pending = c.pending
+					return errors.New("connection timed out")
+				}
+				m.asked()
+				m.passes(40 * time.Second)
+				m.want(c.step, c.message)
+			})
+		})
+	}
+}
+
 // formerLock is a lock of an earlier configuration.
 type formerLock struct {
 	reboot.Alone

@@ -242,9 +242,24 @@ func (c *Controller) reboot(ctx context.Context, r *Request, f Facts) {
 	case f.Last.Done && c.round.command == nil && c.claim(r):
 		c.round.command = c.begin(ctx, func(ctx context.Context) error {
 			defer c.setCommand(commandReturned)
-			return c.o.Host.Reboot(ctx)
+			return c.run(ctx)
 		})
 	}
+}
+
+// run runs the command. If it fails, and the host goes down all the same, the host keeps its slot.
+func (c *Controller) run(ctx context.Context) error {
+	failure := c.o.Host.Reboot(ctx)
+	if failure == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pendingTime)
+	defer cancel()
+	if pending, err := c.o.Host.ShutdownPending(ctx); err == nil && pending != "" {
+		c.log.Warn("`reboot.command` failed, and a shutdown follows", "error", failure, "shutdown", pending)
+		return nil
+	}
+	return failure
 }
 
 // command is the progress of `reboot.command` in this process.
