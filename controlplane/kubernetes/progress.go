@@ -25,6 +25,8 @@ const (
 	// stalledAfter is how long a watch may not reach a version that was read. That is two bookmarks. A list then
 	// confirms the kind before it counts as silent, after 30 seconds.
 	stalledAfter = 22 * time.Second
+	// restoreTime is less than persons need to stop API servers, restore their etcd and start them.
+	restoreTime = 20 * time.Second
 )
 
 // Ping reads the current version of Nodes, which the server has to confirm with the majority of its
@@ -99,6 +101,7 @@ type progress struct {
 	asking  bool
 	proofs  []proof // versions that the watch has not reached yet, oldest first
 	reached string
+	last    time.Time // when the last read of a version, or a list, was answered
 }
 
 // proof is the version that a kind had after a time.
@@ -123,16 +126,18 @@ func (p *progress) ask(ctx context.Context) {
 	}()
 }
 
-// answer takes a version that was read. It reports whether the store went back to an earlier state, so
-// that the Follow has to list again.
+// answer takes a version that was read. It reports whether the store went back to an earlier state, or may have
+// done that: after a time without answers, a restored store may be as far again, and the watch may go on in it. Then
+// the Follow has to list again.
 func (p *progress) answer(answer proof) (restored bool) {
 	p.asking = false
 	switch {
 	case answer.err != nil: // its caller has no facts meanwhile
 		return false
-	case older(answer.version, answer.reached):
+	case older(answer.version, answer.reached), time.Since(p.last) > restoreTime:
 		return true
 	}
+	p.last = time.Now()
 	p.proofs = append(p.proofs, answer)
 	p.pass(p.reached)
 	return false
@@ -162,6 +167,6 @@ func (p *progress) stalled() bool {
 
 // list takes the version of a list that was requested at a time.
 func (p *progress) list(version string, asked time.Time) {
-	p.reached, p.proofs = version, nil
+	p.reached, p.proofs, p.last = version, nil, time.Now()
 	store.Confirmed(p.to, asked)
 }

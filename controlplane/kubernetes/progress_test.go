@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/kubernetes"
 )
 
@@ -72,6 +73,46 @@ func TestASilentWatchConfirmsNothing(t *testing.T) {
 					t.Errorf("confirmed up to %v at the end, want to be up to date", last.Sub(start))
 				}
 				time.Sleep(30 * each) // until all watches are closed
+			})
+		})
+	}
+}
+
+// TestAListFollowsATimeWithoutAnswers has a store that does not answer for a while, such as to a process that was suspended. It may
+// have been restored meanwhile, and be at a later version again.
+func TestAListFollowsATimeWithoutAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		away time.Duration
+		want bool
+	}{
+		"a short time": {15 * time.Second, false},
+		"a long time":  {25 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, changes := time.Now(), make(chan watch.Event)
+				version := func() string { return fmt.Sprint(1 + int(time.Since(start)/time.Second)) }
+				go func() {
+					for range 60 {
+						time.Sleep(time.Second)
+						changes <- watch.Event{Type: watch.Bookmark, Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version()}}}
+					}
+					close(changes)
+				}()
+				again, err := kubernetes.Watches(t.Context(), &confirmations{}, func(context.Context) (string, error) {
+					if passed := time.Since(start); passed > 20*time.Second && passed < 20*time.Second+c.away {
+						return "", controlplane.ErrUnavailable
+					}
+					return version(), nil
+				}, changes)
+				if again != c.want || err != nil {
+					t.Errorf("run() after %v without answers = %t, %v, want a list: %t", c.away, again, err, c.want)
+				}
+				go func() {
+					for range changes { // until it is closed
+					}
+				}()
+				time.Sleep(time.Minute)
 			})
 		})
 	}
