@@ -27,8 +27,8 @@ type Facts struct {
 	Pods    func(node string) ([]podcache.Pod, error)
 	Blocked map[string]Blocked // by name of the pod
 	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
-	// that the record does not have any more. Started reports that this server has just started, and would not know
-	// of that: such a host counts as one that has a slot.
+	// that the record does not have any more. Started reports that this server has just started, or has not reached
+	// the store for a while, and would not know of that: such a host counts as one that has a slot.
 	Restored, Started bool
 	// Confirmed is the moment up to which all changes of Nodes are known. Due is from the decision before. A request
 	// gets a slot if it was due before Confirmed, or if Due is nil.

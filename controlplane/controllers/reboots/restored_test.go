@@ -13,7 +13,9 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
 )
 
 // TestARestoreHidesNoHostThatReboots has a server that runs for long, and a restore that loses the slot of n1. n1 is down
@@ -117,6 +119,26 @@ func TestOldHoldersInExcessWaitForAPerson(t *testing.T) {
 		}
 		if wait, err := server.Request(r.Context(), "default", "x"); wait != nil || err != nil {
 			r.Errorf("Request() = %v, %v, want that x may use its slot", wait, err)
+		}
+	})
+}
+
+// TestARestoreDuringAnOutageMayBeUnnoticed has a store that is as far again when it answers: only etcd says that it was restored.
+func TestARestoreDuringAnOutageMayBeUnnoticed(t *testing.T) {
+	inBubble(t, func(r rig) {
+		server := r.serveGroups("server-1", r.store, oneSlot(t))
+		time.Sleep(2 * time.Hour)
+		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootRebooting)) // its slot is lost
+		r.store.Inject(memory.Ping, memory.Fault{Err: controlplane.ErrUnavailable})
+		time.Sleep(10 * time.Second)
+		r.store.Heal()
+		time.Sleep(time.Minute)
+		if why := r.asks(server, "x"); why != slots.Full {
+			r.Errorf("x: %q beside n1 after an outage, want %q", why, slots.Full)
+		}
+		time.Sleep(time.Hour)
+		if why := r.asks(server, "x"); why != "" {
+			r.Errorf("x: %q an hour later, want a slot", why)
 		}
 	})
 }
