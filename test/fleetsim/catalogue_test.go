@@ -251,14 +251,16 @@ func catalogue(e engine) []drawn {
 			return append(wanted(p, r, 1), fault{hostIsHostile, p.anyHost(r), "", between(r, 0, 30*time.Second), between(r, time.Minute, 4*time.Minute)})
 		})
 	}
-	if e == etcd {
-		all = append(all, func(p plan, r *rand.Rand) []fault {
+	all = append(all,
+		func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)
 			return append(wanted(p, r, 2), fault{storeBack, "", "", from, from + between(r, 10*time.Second, 3*time.Minute)})
-		})
-		all = append(all, func(_ plan, r *rand.Rand) []fault {
+		},
+		func(_ plan, r *rand.Rand) []fault {
 			return []fault{{storeBack, "", "", 0, between(r, 10*time.Second, 3*time.Minute)}}
-		})
+		},
+	)
+	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 3*time.Minute)
 			return append(wanted(p, r, 2), fault{leasesEnded, "", "", from, from + time.Millisecond})

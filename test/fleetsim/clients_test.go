@@ -28,8 +28,11 @@ const (
 	steadyState = "/v1/steady-state"
 )
 
-// commandStart ends the reboot of a client.
-const commandStart memory.Call = "Start"
+// The begin and the end of the reboot of a client.
+const (
+	commandDown  memory.Call = "Down"
+	commandStart memory.Call = "Start"
+)
 
 // client is a FleetLock client, which reboots its machine again and again. It outlives its processes.
 type client struct {
@@ -79,7 +82,7 @@ func (c *client) run(p *process) error {
 		if err != nil {
 			return err
 		}
-		if err := p.Do(p.ctx, memory.Request{Call: commandReboot, Object: c.id}, func() error { c.reboots(asked); return nil }); err != nil {
+		if err := p.Do(p.ctx, memory.Request{Call: commandDown, Object: c.id}, func() error { c.reboots(asked); return nil }); err != nil {
 			return err
 		}
 		if err := pause("reboot", 30, 240); err != nil {

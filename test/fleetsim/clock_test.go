@@ -151,7 +151,7 @@ func (d *disk) shift(by time.Duration) {
 	if d.saved != nil {
 		d.saved.shift(by)
 	}
-	for _, values := range []map[string][]byte{d.files, d.values} {
+	for _, values := range []map[string][]byte{d.files, d.values, d.synced} {
 		for key, value := range values {
 			values[key] = shift(value, by)
 		}

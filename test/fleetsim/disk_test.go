@@ -12,7 +12,7 @@ import (
 
 // command runs a command of the host.
 func (a *agent) command(ctx context.Context, c memory.Call, do func() error) error {
-	return a.h.process.Do(ctx, memory.Request{Call: c, Object: a.h.name}, do)
+	return a.process.Do(ctx, memory.Request{Call: c, Object: a.h.name}, do)
 }
 
 // file is a state file of an agent.
@@ -48,11 +48,12 @@ func (a *agent) writesBehind() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.unflushed, func(_ string, s saved) bool { return time.Since(s.at) < writeTime })
-	a.h.disk.write(a.unflushed)
+	a.h.disk.write(a.unflushed, saveTime)
+	a.h.disk.forget()
 }
 
-// write writes state files, if there is space. It returns whether there is.
-func (d *disk) write(files map[string]saved) bool {
+// write writes state files, and the values that are older than that, if there is space. It returns whether there is.
+func (d *disk) write(files map[string]saved, age time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.full {
@@ -64,6 +65,9 @@ func (d *disk) write(files map[string]saved) bool {
 	for name, s := range files {
 		d.files[name] = s.text
 	}
+	if time.Since(d.changed) >= age {
+		d.synced, d.changed = maps.Clone(d.values), time.Time{}
+	}
 	return true
 }
 
@@ -71,7 +75,7 @@ func (d *disk) write(files map[string]saved) bool {
 func (d *disk) save() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.saved = &disk{values: maps.Clone(d.values), files: maps.Clone(d.files)}
+	d.saved = &disk{synced: maps.Clone(d.synced), files: maps.Clone(d.files)}
 }
 
 // bootsFromSaved makes the host boot from the copy of its disk. A person lets it return if it had left then.
@@ -82,7 +86,7 @@ func (h *host) bootsFromSaved() {
 	h.dies()
 	d := &h.disk
 	d.mu.Lock()
-	d.values, d.files, d.saved = d.saved.values, d.saved.files, nil
+	d.values, d.synced, d.files, d.saved = maps.Clone(d.saved.synced), d.saved.synced, d.saved.files, nil
 	d.mu.Unlock()
 	delete(h.w.truth.cordons, h.name)
 	delete(h.w.truth.slots.amid, h.name) // it does not know its reboot, and ends none
@@ -100,14 +104,16 @@ func (f file) SaveNow(snapshot func() any) {
 	f.a.unflushed[f.name] = saved{text, time.Now()}
 }
 
-// flush waits until the state files are on the disk.
-func (a *agent) flush() error {
-	return a.command(context.Background(), commandFlush, func() error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if !a.h.disk.write(a.unflushed) {
-			return errFull
-		}
-		return nil
-	})
+// flusher returns what waits until the state files are on the disk, for one that does that.
+func (a *agent) flusher(who string) func() error {
+	return func() error {
+		return a.process.Do(a.process.ctx, memory.Request{Call: commandFlush, Object: who}, func() error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if !a.h.disk.write(a.unflushed, 0) {
+				return errFull
+			}
+			return nil
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"testing/synctest"
@@ -98,16 +99,28 @@ func (w *world) release(q *request) {
 	if err == nil {
 		err = w.obstacle(q.Request)
 	}
-	if q.fate == refused {
+	switch {
+	case q.fate == refused && local(q.Call):
+		err = errIO
+	case q.fate == refused:
 		err = fmt.Errorf("%w: try again later", controlplane.ErrUnavailable)
 	}
-	if err == nil {
+	if err == nil && q.fate != ignored {
 		w.serving, w.truth.deposed = q, !w.store.Leads(q.Term)
 		err = q.serve()
 		w.serving = nil
 	}
-	if q.fate == broken && err == nil {
+	switch {
+	case err != nil:
+	case q.fate == broken && local(q.Call):
+		err = errIO
+	case q.fate == broken:
 		err = fmt.Errorf("%w: connection broken", controlplane.ErrUnavailable)
+	case q.fate == partial:
+		err = errLeft
+	}
+	if q.Call == commandReboot && (q.fate == refused || q.fate == ignored) {
+		w.stays(w.host(q.of.name), q.fate)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,13 +134,29 @@ func (w *world) release(q *request) {
 		q.answer <- err
 		return
 	}
-	q.due = time.Now().Add(time.Millisecond + time.Duration(w.plan.draw("answer", q.key).Int64N(int64(15*time.Millisecond))))
+	most := 15 * time.Millisecond
+	if q.fate == slow {
+		most = slowest[q.Call]
+	}
+	q.due = time.Now().Add(time.Millisecond + time.Duration(w.plan.draw("answer", q.key).Int64N(int64(most))))
+}
+
+// The errors of commands and saves.
+var (
+	errIO   = errors.New("input/output error")
+	errLeft = errors.New("pods still run")
+)
+
+// slowest is the longest time of a command or save that is slow: longer than what waits for it waits.
+var slowest = map[memory.Call]time.Duration{
+	commandFlush: 20 * time.Second, commandSave: 20 * time.Second, commandUndo: time.Minute,
+	commandDrain: 3 * time.Minute, commandSelfDrain: 3 * time.Minute, commandReboot: 90 * time.Second,
 }
 
 // atOnce reports whether an answer needs no time. An event comes from the store, so there is no way
 // back. The frequent calls, which read and write no objects, would only make runs slower.
 func atOnce(c memory.Call) bool {
-	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress || c == lockAsked
+	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress || c == lockAsked || c == commandSave
 }
 
 // trace records a step.

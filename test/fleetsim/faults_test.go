@@ -55,6 +55,7 @@ const (
 	leasesEnded   kind = "store ends all Leases"   // as a member of etcd that led, was suspended and continues
 	budgetForbids kind = "budget forbids"          // the pods of a host may not be evicted
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
+	commandsFail  kind = "commands fail"           // most saves, or drains, or reboot commands of a host
 )
 
 // forGood is the What of a host that dies and does not boot again.
@@ -106,7 +107,7 @@ func (w *world) effect(f fault) (begin, end func()) {
 // single is effect for a fault without equal ones.
 func (w *world) single(f fault) (begin, end func()) {
 	switch f.Kind {
-	case roughCalls:
+	case roughCalls, commandsFail:
 		return func() { w.rough = append(w.rough, f) }, func() {
 			w.rough = slices.DeleteFunc(w.rough, func(other fault) bool { return other.Kind == f.Kind && other.On == f.On && other.What == f.What })
 		}
@@ -194,11 +195,19 @@ func durationOf(what string) time.Duration {
 	return d
 }
 
+// failing are the commands of which most fail while commands fail: one of these groups.
+var failing = [][]memory.Call{{commandFlush}, {commandDrain, commandSelfDrain, commandUndo}, {commandReboot}}
+
+const mostFail = 0.7
+
 // roughness returns the share of the requests of a process that have a fate of their own now.
 func (w *world) roughness(q *request) float64 {
 	most := 0.0
 	for _, f := range w.rough {
 		share := 0.0
+		if f.Kind == commandsFail && f.On == q.of.name && slices.Contains(failing[w.plan.draw(f).IntN(len(failing))], q.Call) {
+			most = max(most, mostFail)
+		}
 		if _, err := fmt.Sscan(f.What, &share); err == nil && (f.On == "" || f.On == q.of.name) {
 			most = max(most, share/100)
 		}
@@ -277,9 +286,33 @@ func (w *world) breakAll() {
 	}
 }
 
-// restore gives the store the content of an earlier snapshot. Its members were stopped for that.
+// restore gives the store the content of an earlier snapshot. Its members were stopped for that. On Kubernetes, the API
+// servers are stopped, too, and half of the persons bump the revision, as the documentation of etcd recommends.
 func (w *world) restore() {
-	w.store.Restore(w.storage.restored)
+	if w.plan.Engine == etcd {
+		w.replace(w.storage.restored)
+		return
+	}
+	passed := time.Since(w.start)
+	r, snapshot := w.plan.draw("restore", passed), w.storage.restored
+	if r.IntN(2) == 0 {
+		snapshot = snapshot.Bumped()
+	}
+	begin, end := w.effect(fault{Kind: storeAway})
+	begin()
+	most := max(w.plan.Length-passed, leastRestore) // the faults end in time
+	w.at(passed+min(between(r, leastRestore, time.Minute), most), "the API servers start with the restored store", func() {
+		w.replace(snapshot)
+		end()
+	})
+}
+
+// leastRestore is the shortest time in which persons stop the API servers, restore etcd, and start them.
+const leastRestore = 6 * time.Second
+
+// replace gives the store the content of a snapshot.
+func (w *world) replace(snapshot memory.Snapshot) {
+	w.store.Restore(snapshot)
 	w.truth.restored(w)
 	w.breakAll()
 }

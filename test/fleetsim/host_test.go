@@ -38,10 +38,18 @@ type host struct {
 	wishes wishes
 	gone   bool // it does not boot again
 	copied bool // a copy of it gives signs of life, or gave them
+	power  power
 	// machineID is also its system UUID.
 	machineID string
 	process   *process
 	agent     *agent
+}
+
+// power is what reboot commands did to a host. The driver's goroutine owns it.
+type power struct {
+	commanded int       // the boot in which one began a shutdown
+	off       bool      // the host is down for that
+	ignored   time.Time // when one last returned, and did nothing
 }
 
 // leaseDuration and renewInterval are the defaults of the agent.
@@ -64,7 +72,7 @@ func (h *host) machine() probe.Machine {
 // boots starts the host and its agent.
 func (h *host) boots() {
 	h.boot++
-	h.booted = time.Now()
+	h.booted, h.power.off = time.Now(), false
 	h.require(false)
 	h.start()
 }
@@ -78,7 +86,7 @@ func (h *host) bootsAgain() {
 
 // restarts starts the agent again, without a boot, unless it runs.
 func (h *host) restarts() {
-	if !h.gone && !h.w.truth.of(h.name).alive {
+	if !h.gone && !h.power.off && !h.w.truth.of(h.name).alive {
 		h.start()
 	}
 }
@@ -102,13 +110,14 @@ func (h *host) dies() {
 
 // disk is what survives an agent.
 type disk struct {
-	mu       sync.Mutex // guards the fields below
-	values   map[string][]byte
+	mu       sync.Mutex        // guards the fields below
+	values   map[string][]byte // as the present agent has them
+	synced   map[string][]byte // those on the disk
+	changed  time.Time         // since when synced is old; zero if it is not
 	files    map[string][]byte // state files, by name
 	full     bool
-	pending  []func() // what the present agent writes when there is space
-	saved    *disk    // a copy of values and files
-	required bool     // the host has to reboot
+	saved    *disk // a copy of synced and files
+	required bool  // the host has to reboot
 }
 
 // errFull is the result of a write to a full disk.
@@ -132,11 +141,9 @@ func (h *host) require(required bool) {
 func (h *host) fill(full bool) {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
-	h.disk.full = full
-	for _, write := range h.disk.pending {
-		write()
+	if h.disk.full = full; !h.disk.changed.IsZero() {
+		h.disk.changed = time.Now() // it is written a while later
 	}
-	h.disk.pending = nil
 }
 
 // Load implements report.Store.
@@ -146,31 +153,45 @@ func (d *disk) Load() (map[string][]byte, error) {
 	return maps.Clone(d.values), nil
 }
 
-// Write implements report.Store. Package statefile tries again while the disk is full.
+// saveTime is how long a change of values may take until it is on the disk.
+const saveTime = 5 * time.Second
+
+// Write implements report.Store. As package statefile, it does not wait for the disk.
 func (d *disk) Write(put map[string][]byte, remove []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.values == nil {
 		d.values = map[string][]byte{}
 	}
-	write := func() {
-		for _, key := range remove {
-			delete(d.values, key)
-		}
-		maps.Copy(d.values, put)
+	for _, key := range remove {
+		delete(d.values, key)
 	}
-	if d.full {
-		d.pending = append(d.pending, write)
-	} else {
-		write()
+	maps.Copy(d.values, put)
+	if d.changed.IsZero() {
+		d.changed = time.Now()
 	}
 	return nil
+}
+
+// late reports whether values may not be on the disk yet.
+func (d *disk) late() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.changed.IsZero() && (d.full || time.Since(d.changed) < saveTime)
+}
+
+// forget forgets the values that are not on the disk.
+func (d *disk) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.values, d.changed = maps.Clone(d.synced), time.Time{}
 }
 
 // agent is the agent of a host: the loops of the Lease, of the status and of the pods, connected as
 // package agent connects them.
 type agent struct {
 	h         *host
+	process   *process
 	client    *objects.Client
 	keeper    *controlplane.LeaseKeeper
 	reporter  *report.Reporter
@@ -184,14 +205,11 @@ type agent struct {
 
 	mu        sync.Mutex       // guards the fields below
 	unflushed map[string]saved // state files that nobody has waited for
-	goingDown bool
+	commanded time.Time        // when its reboot command began a shutdown; zero if none did
 }
 
 func newAgent(h *host) *agent {
-	h.disk.mu.Lock()
-	h.disk.pending = nil
-	h.disk.mu.Unlock()
-	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string]saved{}}
+	a := &agent{h: h, process: h.process, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string]saved{}}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
 	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
@@ -214,7 +232,7 @@ func newAgent(h *host) *agent {
 		Client: a.client, Recorder: recorder, Facts: a,
 		Node: func() status.Options { return options }, Policy: report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Watch: watch, Mine: func() bool { return true }, Boot: machine.BootID,
-		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
+		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Flush: a.flusher("status"), Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
 		Listeners: report.Listeners{
 			Named: func(uid types.UID) { a.keeper.SetOwner(uid); a.pods.named(uid) }, Lost: func() { a.pods.named("") },
 			Stored: func(node *corev1.Node) { a.reboot.Stored(node) },
@@ -223,7 +241,7 @@ func newAgent(h *host) *agent {
 		},
 		Log: log,
 	})
-	a.cordoner = maintenance.New(maintenance.Options{Node: h.name, Reporter: a.reporter, Recorder: recorder, Member: a.member, Flush: a.flush, Log: log})
+	a.cordoner = maintenance.New(maintenance.Options{Node: h.name, Reporter: a.reporter, Recorder: recorder, Member: a.member, Flush: a.flusher("cordon"), Log: log})
 	a.addMember("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
 	a.addMember("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })

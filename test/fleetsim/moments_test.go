@@ -20,6 +20,7 @@ const (
 	whenRenewing moment = whenever + "it renews its Lease"
 	whenGiven    moment = whenever + "a slot is given"
 	whenDown     moment = whenever + "it is down for its reboot"
+	whenStays    moment = whenever + "its reboot command ends, and it does not go down"
 )
 
 // whenAt is the moment in which a host is at a step of its reboot, which is on its Node.
@@ -97,7 +98,19 @@ func aimed(e engine) []drawn {
 	full := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault { // before a drain, the cordon needs the disk too
 		return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootDraining, controlplane.RebootDraining)}
 	})
+	failing := each(1, 5*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
+		return fault{Kind: commandsFail, On: host, What: step(r, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting)}
+	})
+	undone := func(p plan, r *rand.Rand) (all []fault) { // something happens when the host does not go down
+		for _, f := range failing(p, r) {
+			if all = append(all, f); f.Kind == commandsFail {
+				all = append(all, fault{one(r, personStops, personStops, personForces, personAsks, agentDies, hostDies, nodeDeleted, personLeaves), f.On, whenStays, f.From, f.To})
+			}
+		}
+		return all
+	}
 	all := []drawn{
+		failing, undone, undone,
 		ended, ended, requested, requested, renewed, renewed, full, full,
 		each(1, 4*time.Minute, func(p plan, r *rand.Rand, _ string) fault {
 			return fault{Kind: slotReleased, On: p.anyServer(r), What: whenGiven}
@@ -113,7 +126,7 @@ func aimed(e engine) []drawn {
 		forbidden := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
 			return fault{Kind: budgetForbids, On: host, What: step(r, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
 		})
-		return append(all, forbidden, forbidden, forbidden)
+		all = append(all, forbidden, forbidden, forbidden)
 	}
 	forgotten := func(p plan, r *rand.Rand) []fault { // the restored store does not know the slot of a host that reboots
 		all := wanted(p, r, 2)

@@ -17,8 +17,11 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// callTime bounds a request without a deadline, as real stores do.
-const callTime = 10 * time.Second
+// callTime bounds a request without a deadline, as real stores do. A disk, and what stops pods, has no bound of its own.
+const (
+	callTime  = 10 * time.Second
+	localTime = time.Hour
+)
 
 // request is a request of a process that the driver has not released yet.
 type request struct {
@@ -49,7 +52,25 @@ const (
 	lostAfter  fate = "answer lost"       // the process does not get the answer
 	late       fate = "served too late"   // the store gets it after the process has given up
 	broken     fate = "connection broken" // served, and the answer is an error
+	slow       fate = "slow"              // served, and the answer takes long
+	ignored    fate = "ignored"           // nothing was done, and the answer is that it was
+	partial    fate = "pods left"         // served, and the answer is that pods still run
 )
+
+// localFates are what can happen to the commands and saves of a host or a server. A reboot command that is lost hangs.
+var localFates = map[memory.Call][]fate{
+	commandFlush:     {refused, broken, slow},
+	commandSave:      {refused, slow},
+	commandDrain:     {refused, broken, slow, partial},
+	commandSelfDrain: {refused, broken, slow, partial},
+	commandUndo:      {refused, broken, slow},
+	commandReboot:    {refused, broken, slow, ignored, lostBefore},
+}
+
+// local reports whether a request does not leave the machine.
+func local(c memory.Call) bool {
+	return localFates[c] != nil || c == commandCordon || c == commandDown || c == commandStart
+}
 
 // carrier holds all requests that wait. The driver releases one at a time.
 type carrier struct {
@@ -125,8 +146,12 @@ func (p *process) Do(ctx context.Context, r memory.Request, serve func() error) 
 		return context.Cause(ctx)
 	}
 	if r.Call != memory.Event {
+		limit := callTime
+		if local(r.Call) {
+			limit = localTime
+		}
 		var cancel context.CancelFunc
-		ctx, cancel = controlplane.Bound(ctx, callTime)
+		ctx, cancel = controlplane.Bound(ctx, limit)
 		defer cancel()
 	}
 	q := p.park(ctx, r, serve)
@@ -217,12 +242,18 @@ func (c *carrier) decide(q *request, rough float64) {
 		q.due = q.of.applied(q.due, kindOf(q.Object))
 	}
 	r := c.plan.draw("fate", q.key)
-	if local(q.Call) || r.Float64() >= rough {
+	if r.Float64() >= rough {
 		return
 	}
 	fates := []fate{refused, lostBefore, lostAfter, late, broken, delivered}
-	if q.Call == memory.Event {
+	switch {
+	case q.Call == memory.Event:
 		fates = []fate{delivered}
+	case local(q.Call):
+		fates = localFates[q.Call]
+	}
+	if len(fates) == 0 { // it is not a command of the program
+		return
 	}
 	q.fate = fates[r.IntN(len(fates))]
 	if q.fate == delivered || q.fate == late {

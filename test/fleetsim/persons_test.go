@@ -98,7 +98,7 @@ func (h *host) cordon(on bool, how string) {
 			return
 		}
 		go func() {
-			if r, err := agent.cordoner.Cordon(ctx, on); err == nil && !r.Pending {
+			if r, err := agent.cordoner.Cordon(ctx, on); err == nil && !r.Pending && r.Message == "" {
 				_ = agent.command(ctx, commandCordon, func() error { t.cordons[h.name] = on; return nil })
 			}
 		}()
@@ -143,6 +143,7 @@ func (h *host) leave() {
 		if agent.member.Idle(ctx) != nil || agent.reporter.Leave(ctx, "person") != nil && agent.reporter.Left() == nil {
 			agent.member.Set("")
 		}
+		_ = agent.flusher("leave")()
 	}()
 }
 
@@ -152,7 +153,7 @@ func (h *host) returns() {
 	switch {
 	case h.gone:
 		return
-	case alive && h.wishes.leaving.Load() == 0 && h.agent.reporter.Left() == nil:
+	case alive && h.wishes.leaving.Load() == 0 && h.agent.reporter.Left() == nil && !h.disk.late():
 		h.agent.member.Set("")
 		return
 	case alive:
@@ -160,6 +161,7 @@ func (h *host) returns() {
 		go func() {
 			if _, err := agent.reporter.Return(ctx, "person"); err == nil {
 				agent.member.Set("")
+				_ = agent.flusher("leave")()
 			}
 		}()
 	}

@@ -3,6 +3,7 @@ package fleetsim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,12 +21,11 @@ const (
 	commandReboot memory.Call = "Reboot"
 	commandFlush  memory.Call = "Flush"
 	commandCordon memory.Call = "Cordon"
+	commandUndo   memory.Call = "Undo"
 )
 
-// local reports whether a request does not leave the host.
-func local(c memory.Call) bool {
-	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandCordon || c == commandStart || c == commandSelfDrain
-}
+// commandTime is how long a reboot command may take, as in package reboot.
+const commandTime = time.Minute
 
 // rebooter is the host that the reboot controller of an agent sees.
 type rebooter struct {
@@ -45,7 +45,7 @@ func (a *agent) addReboots() {
 	a.reboot = reboot.New(reboot.Options{
 		Node: a.h.name, Boot: machine.BootID, Policy: func() reboot.Policy { return reboot.Policy{ReadyFor: 20 * time.Second} },
 		Host: r, Lock: reboot.Server{}, Client: a.client, Machine: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
-		Store: memory, Flush: a.flush, Now: time.Now, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
+		Store: memory, Flush: a.flusher("reboot"), Now: time.Now, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
 	})
 	a.add("reboot", func(ctx context.Context, _ *loop.Loop) error { return a.reboot.Run(ctx) })
 }
@@ -74,14 +74,20 @@ func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, all bool
 	if err := note(began); err != nil {
 		return record.Record{}, err
 	}
-	err := r.a.command(ctx, commandDrain, func() error {
+	return r.a.stopPods(ctx, commandDrain, all, func() error {
 		r.a.h.w.truth.drains(r.a.h, all)
 		return nil
 	})
-	if err == nil {
-		err = bounded.Sleep(ctx, r.a.h.drainTime(all))
+}
+
+// stopPods runs a drain. Pods that still run are no error.
+func (a *agent) stopPods(ctx context.Context, c memory.Call, critical bool, begins func() error) (record.Record, error) {
+	err := a.command(ctx, c, begins)
+	left := errors.Is(err, errLeft)
+	if err == nil || left {
+		err = bounded.Sleep(ctx, a.h.drainTime(critical))
 	}
-	return record.Record{Graceful: err == nil}, err
+	return record.Record{Graceful: err == nil && !left}, err
 }
 
 // drainTime is how long pods take to end. Some take long, so that much happens meanwhile; critical pods do not.
@@ -103,7 +109,9 @@ func (d *disk) request() *reboot.Request {
 }
 
 // Undo implements reboot.Host.
-func (r rebooter) Undo(context.Context, time.Time) error { return nil }
+func (r rebooter) Undo(ctx context.Context, _ time.Time) error {
+	return r.a.command(ctx, commandUndo, func() error { return nil })
+}
 
 // Cordon implements reboot.Host.
 func (r rebooter) Cordon(ctx context.Context) error {
@@ -135,7 +143,9 @@ func (r rebooter) Left() bool { return r.a.reporter.Left() != nil }
 
 // ShutdownPending implements reboot.Host.
 func (r rebooter) ShutdownPending(context.Context) (string, error) {
-	if r.GoingDown() {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	if !r.a.commanded.IsZero() {
 		return "the host is shutting down", nil
 	}
 	return "", nil
@@ -156,18 +166,33 @@ func (rebooter) Unknown() string { return "" }
 func (r rebooter) GoingDown() bool {
 	r.a.mu.Lock()
 	defer r.a.mu.Unlock()
-	return r.a.goingDown
+	return !r.a.commanded.IsZero() && time.Since(r.a.commanded) >= r.a.h.w.plan.noticeTime(r.a.h)
+}
+
+// noticeTime is how long an agent may take to receive the signal of a shutdown that has begun: systemd knows it before.
+func (p plan) noticeTime(h *host) time.Duration {
+	return time.Duration(p.draw("notice", h.name, h.boot).IntN(4)/3) * time.Second
 }
 
 // Reboot implements reboot.Host.
 func (r rebooter) Reboot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
 	return r.a.command(ctx, commandReboot, func() error {
 		r.a.mu.Lock()
-		r.a.goingDown = true
+		r.a.commanded = time.Now()
 		r.a.mu.Unlock()
 		r.a.h.reboots(r.a.reboot.Report().Request)
 		return nil
 	})
+}
+
+// stays records that a reboot command ends, and the host does not go down.
+func (w *world) stays(h *host, how fate) {
+	if how == ignored {
+		h.power.ignored = time.Now()
+	}
+	w.meets(whenStays, h.name, false)
 }
 
 // reboots shuts the host down, and starts it again a while later. Only the driver's goroutine calls it.
@@ -176,15 +201,17 @@ func (h *host) reboots(r *reboot.Request) {
 	w.truth.commanded(h, r)
 	down := time.Duration(2+h.boot%4) * time.Second
 	up := down + time.Duration(w.plan.draw("boot", h.name, h.boot).IntN(60)+10)*time.Second
-	passed, process := time.Since(w.start), h.process
+	passed, boot := time.Since(w.start), h.boot
+	h.power.commanded = boot
 	w.at(passed+down, h.name+" is down for its reboot", func() {
-		if h.process == process {
+		if h.boot == boot {
 			h.dies()
+			h.power.off = true
 			w.meets(whenDown, h.name, false)
 		}
 	})
 	w.at(passed+up, h.name+" has booted again", func() {
-		if h.process == process && w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
+		if h.boot == boot && w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
 			h.bootsAgain()
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store/memory"
-	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 	record "hostler.io/hostler/shutdown/journal"
 )
@@ -39,7 +38,7 @@ func (a *agent) addSelfDrain() {
 			}
 			return node.Spec.Taints, nil
 		},
-		Drainer: drainer{a}, Store: file{a, "self-drain"}, Flush: a.flush, Boot: a.h.machine().BootID, Of: a.h.name,
+		Drainer: drainer{a}, Store: file{a, "self-drain"}, Flush: a.flusher("self-drain"), Boot: a.h.machine().BootID, Of: a.h.name,
 		Now: func() selfdrain.Instant { return selfdrain.Instant{Boot: time.Since(booted), Wall: time.Now()} },
 		Fix: func(selfdrain.Cause) string { return "" }, Unknown: func() string { return "" }, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
 	})
@@ -54,18 +53,17 @@ func (d drainer) DrainForCause(ctx context.Context, o maintenance.Order, began f
 	if err := began(time.Now()); err != nil {
 		return record.Record{}, err
 	}
-	err := d.a.command(ctx, commandSelfDrain, func() error {
+	return d.a.stopPods(ctx, commandSelfDrain, false, func() error {
 		d.a.h.w.truth.selfDrains(d.a.h, o.Trigger)
 		return nil
 	})
-	if err == nil {
-		err = bounded.Sleep(ctx, d.a.h.drainTime(false))
-	}
-	return record.Record{Graceful: err == nil}, err
 }
 
 // Undo implements selfdrain.Drainer.
-func (drainer) Undo(context.Context, maintenance.Order) (bool, error) { return true, nil }
+func (d drainer) Undo(ctx context.Context, _ maintenance.Order) (bool, error) {
+	err := d.a.command(ctx, commandUndo, func() error { return nil })
+	return err == nil, err
+}
 
 // selfDrains checks a host that stops its pods because its Lease has ended, or because of a taint.
 func (t *truth) selfDrains(h *host, why record.Trigger) {

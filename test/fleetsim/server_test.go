@@ -30,6 +30,23 @@ type server struct {
 	silence     silence
 }
 
+// commandSave saves the silence of hosts.
+const commandSave memory.Call = "Save"
+
+// keeper keeps the silence of a process of a server.
+type keeper struct {
+	*silence
+	process *process
+}
+
+// Save implements server.Silences.
+func (k keeper) Save(saved lifecycle.Silence, taken time.Time) error {
+	return k.process.Do(k.process.ctx, memory.Request{Call: commandSave, Object: k.process.name}, func() error {
+		k.save(saved, taken)
+		return nil
+	})
+}
+
 // silence is what a process of a server has left to the next one.
 type silence struct {
 	mu    sync.Mutex // guards the fields below
@@ -37,12 +54,10 @@ type silence struct {
 	taken time.Time
 }
 
-// Save implements server.Silences.
-func (s *silence) Save(saved lifecycle.Silence, taken time.Time) error {
+func (s *silence) save(saved lifecycle.Silence, taken time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saved, s.taken = saved, taken
-	return nil
 }
 
 // Load implements server.Silences.
@@ -74,7 +89,7 @@ func (s *server) boots() {
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
 	c.Reboots.Groups = s.policies[len(s.policies)-1].groups()
 	s.controllers = role.NewControllers(role.Options{
-		Config: c, Store: s.front(), Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar), Silences: &s.silence,
+		Config: c, Store: s.front(), Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar), Silences: keeper{&s.silence, s.process},
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))
 	s.fleetlock = fleetlock.New(s.controllers.Reboots(), s.w.journal.logger(s.name))
 	ctx, controllers := s.process.ctx, s.controllers

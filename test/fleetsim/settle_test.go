@@ -53,6 +53,28 @@ func (w *world) bury() {
 // client may reboot for 4 minutes.
 const turnTime = 5*time.Minute + patience
 
+// idle returns how much longer a host may have its slot: a reboot command may have returned without a shutdown, and no person
+// has cancelled the reboot since.
+func (w *world) idle() time.Duration {
+	const most = 15 * time.Minute // as in package reboot
+	for _, h := range w.hosts {
+		if r := h.agent.reboot.Report().Request; time.Since(h.power.ignored) < most+turnTime && r != nil && r.Cancelled == "" {
+			return most
+		}
+	}
+	return 0
+}
+
+// retries returns the end of the time for reboots: at least a time after the last pause of a host whose attempts failed.
+func (w *world) retries(end time.Time) time.Time {
+	for _, h := range w.hosts {
+		if r := h.agent.reboot.Report().Request; r != nil && r.Attempt.RetryAt.Add(turnTime).After(end) {
+			end = r.Attempt.RetryAt.Add(turnTime)
+		}
+	}
+	return end
+}
+
 // due returns a host or a client that has a slot, or may get one now; empty if there is none.
 func (w *world) due() string {
 	for _, h := range w.hosts {
@@ -73,7 +95,8 @@ func (w *world) due() string {
 
 // finishReboots lets the hosts that still want to reboot do so, one after the other.
 func (w *world) finishReboots() {
-	since, end := time.Now(), time.Now().Add(time.Duration(3+w.plan.Hosts)*5*time.Minute) // a pause after a failed attempt
+	since, end := time.Now(), time.Now().Add(time.Duration(3+w.plan.Hosts)*5*time.Minute+w.idle()) // a pause after a failed attempt
+	end = w.retries(end)
 	for w.failure == "" && time.Now().Before(end) {
 		for _, c := range w.clients {
 			_, amid := w.truth.slots.amid[c.machine()]
@@ -87,7 +110,7 @@ func (w *world) finishReboots() {
 		switch due := w.due(); {
 		case due == "" || w.truth.slots.changed.After(since):
 			since = time.Now()
-		case time.Since(since) > turnTime:
+		case time.Since(since) > turnTime+w.idle():
 			message := ""
 			if h := w.host(due); h != nil {
 				message = ": " + h.agent.reboot.Report().Message

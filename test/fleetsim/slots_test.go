@@ -241,7 +241,7 @@ func (t *truth) progress(name string, node *corev1.Node) {
 	if was {
 		f.ended = time.Now()
 	}
-	if since, amid := t.slots.amid[name]; amid && r.Since.Time.After(since.Add(-time.Second)) {
+	if since, amid := t.slots.amid[name]; amid && t.w.host(name).power.commanded != t.w.host(name).boot && r.Since.Time.After(since.Add(-time.Second)) {
 		delete(t.slots.amid, name)
 	}
 }
