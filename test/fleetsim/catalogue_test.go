@@ -176,7 +176,7 @@ func catalogue(e engine) []drawn {
 	})
 	all = append(all, func(p plan, r *rand.Rand) []fault {
 		return []fault{{hostDies, p.anyHost(r), forGood, 0, time.Millisecond}}
-	})
+	}, zoneDies)
 	for range 2 { // the race is won rarely
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			host, all := p.anyHost(r), []fault(nil)

@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// footprint is what a server keeps in memory: the length of each map and slice by its place, and the bytes of all texts.
+// footprint is what a server or an agent keeps in memory: the length of each map and slice by its place, and the bytes of all texts.
 type footprint struct {
 	lengths map[string]int
 	texts   int
@@ -22,14 +23,16 @@ type visit struct {
 	of reflect.Type
 }
 
-// footprintOf measures the controllers of a server. They must rest.
-func footprintOf(s *server) *footprint {
+// footprintOf measures the parts of a server or an agent. They must rest.
+func footprintOf(parts ...any) *footprint {
 	f := &footprint{lengths: map[string]int{}, seen: map[visit]bool{}}
-	f.add("", reflect.ValueOf(s.controllers))
+	for _, part := range parts {
+		f.add(fmt.Sprintf("%T", part), reflect.ValueOf(part))
+	}
 	return f
 }
 
-// foreign are the packages whose state does not belong to a server.
+// foreign are the packages whose state belongs to neither.
 var foreign = []string{"hostler.io/hostler/controlplane/store/memory", "hostler.io/hostler/test/"}
 
 // add measures a value. It does not follow functions, and pointers to types of libraries.
@@ -73,28 +76,36 @@ func (f *footprint) add(place string, v reflect.Value) {
 	}
 }
 
-// shrunk checks that the servers keep no more than the fleet needs.
+// shrunk checks that no server keeps more than the fleet needs, and no agent more than its host needs.
 func (w *world) shrunk() {
 	objects, bytes := 0, 0
-	for _, kind := range []store.Kind{store.Nodes, store.Leases, w.plan.pods()} {
+	for _, kind := range []store.Kind{store.Nodes, store.Leases, w.plan.pods(), tickets} {
 		for _, name := range w.store.Names(kind) {
 			objects, bytes = objects+1, bytes+len(w.store.Raw(kind.Folder()+name))
 		}
 	}
 	for _, s := range w.servers {
-		f := footprintOf(s)
-		for _, place := range slices.Sorted(maps.Keys(f.lengths)) {
-			if n := f.lengths[place]; n > leastKept+copies*objects {
-				w.fail("servers forget what the fleet does not have any more", "%s has %d entries in %s, and the fleet has %d objects", s.name, n, place, objects)
-			}
-		}
-		if f.texts > copies*bytes+leastTexts {
-			w.fail("servers forget what the fleet does not have any more", "%s has texts of %d bytes, and the objects of the fleet have %d", s.name, f.texts, bytes)
-		}
+		w.fits(s.name, footprintOf(s.controllers), objects, bytes)
+	}
+	for _, h := range w.hosts {
+		a, own := h.agent, w.store.Raw("nodes/"+h.name)
+		w.fits(h.name, footprintOf(a.client, a.keeper, a.reporter, a.reboot, a.selfDrain, a.cordoner), 1, len(own))
 	}
 }
 
-// What a server may keep of a small fleet, such as the last releases, and how often it may have an object: an index has each of its
+// fits checks what a process keeps for so many objects, of so many bytes.
+func (w *world) fits(name string, f *footprint, objects, bytes int) {
+	for _, place := range slices.Sorted(maps.Keys(f.lengths)) {
+		if n := f.lengths[place]; n > leastKept+copies*objects {
+			w.fail("a process forgets what is not there any more", "%s has %d entries in %s, for %d objects", name, n, place, objects)
+		}
+	}
+	if f.texts > copies*bytes+leastTexts {
+		w.fail("a process forgets what is not there any more", "%s has texts of %d bytes, for objects of %d", name, f.texts, bytes)
+	}
+}
+
+// What a process may keep of a small fleet, such as the last releases, and how often it may have an object: an index has each of its
 // names.
 const (
 	leastKept  = 40

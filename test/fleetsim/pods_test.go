@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
@@ -48,26 +50,57 @@ func (p *pods) run(ctx context.Context) error {
 		if err := bounded.Sleep(ctx, 7*time.Second); err != nil {
 			return err
 		}
+		var running []types.UID
 		for i := range podsOfHost {
 			if uid := p.owner(); uid != "" {
-				p.keep(ctx, p.host.w.plan.pod(p.host.name, i, uid))
+				running = append(running, p.keep(ctx, p.host.w.plan.pod(p.host.name, i, uid)))
 			}
+		}
+		if ticket := p.ticket(running); ticket != nil {
+			_, _ = p.store.Create(ctx, tickets, ticket) // mostly, there is one
 		}
 	}
 }
 
-// keep keeps the object of one pod. An error is left to the next round.
-func (p *pods) keep(ctx context.Context, pod *corev1.Pod) {
+// tickets are objects that belong to pods.
+var tickets = store.Kind{
+	Name: "tickets", GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Ticket"},
+	New:    func() store.Object { return &metav1.PartialObjectMetadata{} },
+	NameOf: func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() },
+}
+
+// ticket returns an object that belongs to the first two pods of the host, which tolerate an outage for different times; nil
+// if one of them does not run.
+func (p *pods) ticket(running []types.UID) store.Object {
+	if len(running) < podsOfHost || slices.Contains(running[:2], "") {
+		return nil
+	}
+	ticket := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: p.host.name, Namespace: "default"}}
+	for i, uid := range running[:2] {
+		ticket.OwnerReferences = append(ticket.OwnerReferences, metav1.OwnerReference{
+			APIVersion: "v1", Kind: "Pod", Name: p.host.w.plan.pod(p.host.name, i, "").Name, UID: uid, BlockOwnerDeletion: new(i == 0),
+		})
+	}
+	return ticket
+}
+
+// keep keeps the object of one pod, and returns its UID; empty if it does not run. An error is left to the next round.
+func (p *pods) keep(ctx context.Context, pod *corev1.Pod) types.UID {
 	kind := p.host.w.plan.pods()
 	stored, err := p.store.Get(ctx, kind, kind.StoredName(pod))
 	switch {
 	case errors.Is(err, controlplane.ErrNotFound) && p.host.cordoned(): // the scheduler would create it elsewhere
 	case errors.Is(err, controlplane.ErrNotFound):
-		_, _ = p.store.Create(ctx, kind, pod)
+		if stored, err = p.store.Create(ctx, kind, pod); err == nil {
+			return stored.GetUID()
+		}
 	case err != nil:
 	case stored.GetDeletionTimestamp() != nil, stored.GetOwnerReferences()[0].UID != pod.OwnerReferences[0].UID:
 		_ = p.store.Delete(ctx, kind, kind.StoredName(pod), store.Preconditions{UID: stored.GetUID()}, "")
+	default:
+		return stored.GetUID()
 	}
+	return ""
 }
 
 // cordoned reports whether a kubelet runs the pods, and its Node is unschedulable.

@@ -53,7 +53,6 @@ type effective struct {
 // configure gives a server another policy. Its next processes have it too.
 func (s *server) configure(p policy) {
 	s.policies = append(s.policies, effective{p, time.Now()})
-	s.w.truth.slots.most = max(s.w.truth.slots.most, p.Slots)
 	if s.controllers != nil {
 		s.controllers.Reboots().SetPolicies(p.groups().Policies())
 	}

@@ -112,6 +112,14 @@ type evicting struct {
 	memory.Evicting
 }
 
+// Kinds implements garbagecollector.Discoverer.
+func (evicting) Kinds(context.Context) (kinds []store.Kind, stale func(store.Kind) bool, err error) {
+	for _, k := range []store.Kind{store.Nodes, store.Leases, store.Pods(false), tickets} {
+		kinds = append(kinds, k.Metadata())
+	}
+	return kinds, func(store.Kind) bool { return false }, nil
+}
+
 // front is the store of a server's process, whose watches faults can end.
 type front struct {
 	*memory.Store

@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -20,6 +21,11 @@ func (w *world) settle() {
 		return
 	}
 	w.drive(time.Now().Add(unknownTime + w.rate() + time.Second))
+	for _, h := range w.hosts {
+		if h.gone {
+			w.drive(w.truth.resumed[h.zone].since.Add(unknownTime + w.rate() + time.Second))
+		}
+	}
 	if slices.ContainsFunc(w.hosts, (*host).succeeded) {
 		w.drive(time.Now().Add(leaselessTime))
 	}
@@ -35,6 +41,7 @@ func (w *world) settle() {
 			w.recovered(h)
 		}
 	}
+	w.collected()
 	w.shrunk()
 }
 
@@ -165,6 +172,7 @@ func (w *world) recovered(h *host) {
 	if end := w.start.Add(w.plan.Length); since.Before(end) {
 		since = end
 	}
+	zone := w.truth.resumed[h.zone]
 	node, passed, over := (*corev1.Node)(nil), time.Since(since), func(limit time.Duration) bool { return time.Since(since) > limit }
 	if o, err := w.store.Peek(store.Nodes, h.name); err == nil {
 		node = o.(*corev1.Node)
@@ -179,7 +187,7 @@ func (w *world) recovered(h *host) {
 		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable, alive for %v", h.name, passed)
 	case !f.alive && readyOf(node) != corev1.ConditionUnknown && over(unknownTime):
 		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, readyOf(node), passed)
-	case !f.alive && !w.disrupted(h.zone) && !tainted(node) && over(unknownTime+w.rate()):
+	case !f.alive && !zone.paused && !tainted(node) && over(unknownTime+w.rate()) && time.Since(zone.since) > unknownTime+w.rate():
 		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, passed)
 	case !f.alive && tainted(node):
 		w.evicted(h)
@@ -209,18 +217,58 @@ func (w *world) emptied(h *host, node *corev1.Node) {
 // rate is the time for the taints of all hosts: one in 10 s.
 func (w *world) rate() time.Duration { return time.Duration(w.plan.Hosts) * 10 * time.Second }
 
-// disrupted reports whether so many hosts of a zone are dead that it may get no taints.
-func (w *world) disrupted(zone string) bool {
-	all, dead := 0, 0
-	for _, h := range w.hosts {
-		if h.zone == zone {
-			all++
-			if !w.truth.of(h.name).alive {
-				dead++
+// resumed says whether the Nodes of a zone get NoExecute taints, and since when.
+type resumed struct {
+	paused bool
+	since  time.Time
+}
+
+// resumes records which zones get NoExecute taints. By the default policy, a zone gets none while no zone has a ready Node, or
+// while 55 % of its Nodes, at least 3 and not all, are not ready. In a fleet of more than 50 Nodes, they are only slower then.
+func (t *truth) resumes() {
+	all, unready, up := map[string]int{}, map[string]int{}, false
+	for _, h := range t.w.hosts {
+		switch {
+		case t.nodes[h.name] == "":
+			continue
+		case t.of(h.name).ready:
+			up = true
+		default:
+			unready[h.zone]++
+		}
+		all[h.zone]++
+	}
+	for zone, n := range all {
+		some := unready[zone]
+		if paused := !up || some >= 3 && some < n && 100*some >= 55*n; t.resumed[zone].paused != paused {
+			t.resumed[zone] = resumed{paused, time.Now()}
+		}
+	}
+}
+
+// zoneDies makes all hosts of a zone die for good.
+func zoneDies(p plan, r *rand.Rand) (all []fault) {
+	for i := r.IntN(2); i < p.Hosts; i += 2 {
+		from := between(r, 0, 20*time.Second)
+		all = append(all, fault{hostDies, hostName(i), forGood, from, from + time.Millisecond})
+	}
+	return all
+}
+
+// collected checks that nothing is left whose owners are gone.
+func (w *world) collected() {
+	for _, kind := range []store.Kind{w.plan.pods(), tickets} {
+		for _, name := range w.store.Names(kind) {
+			o, lives := metadataOf(w.store.Raw(kind.Folder()+name)), false
+			since := []time.Time{o.CreationTimestamp.Time, w.truth.slots.members, w.truth.slots.restored, w.start.Add(w.plan.Length)}
+			for _, owner := range o.OwnerReferences {
+				lives, since = lives || w.truth.owns(owner), append(since, w.truth.ended[owner.UID])
+			}
+			if last := slices.MaxFunc(since, time.Time.Compare); !lives && time.Since(last) > patience {
+				w.fail("an object without an owner is deleted", "%s has no owner any more for %v", kind.Key(name), time.Since(last).Round(time.Second))
 			}
 		}
 	}
-	return dead == all || dead > 2
 }
 
 // evicted checks that the pods of a dead host that has been tainted for long are evicted.

@@ -39,6 +39,9 @@ type truth struct {
 	written map[string]time.Time // when an object was last written, by path
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
+	leases      map[string]bool         // hosts whose Lease is stored
+	ended       map[types.UID]time.Time // when pods were deleted; zero for those that exist
+	resumed     map[string]resumed      // by zone
 }
 
 // life is what really happens to a host.
@@ -57,10 +60,11 @@ type life struct {
 	repaired   bool        // it was hostile
 	stops      time.Time   // when it last began to stop the critical pods, before its reboot command
 	ended      time.Time   // when its Node last said that its reboot was over, or given up
+	ready      bool        // its Node says so
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, written: map[string]time.Time{}, slots: newSlotTruth()}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, written: map[string]time.Time{}, leases: map[string]bool{}, ended: map[types.UID]time.Time{}, resumed: map[string]resumed{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -96,8 +100,15 @@ func (t *truth) wrote(path string, before, after []byte) {
 	if kind == "nodes" && q != nil {
 		t.replaced(q, name, before, after)
 	}
-	if kind == "nodes" {
+	switch {
+	case kind == "nodes":
 		t.exists(name, after)
+	case kind == "leases":
+		t.leases[name] = after != nil
+	case strings.HasPrefix(path, t.w.plan.pods().Folder()) && before == nil:
+		t.ended[metadataOf(after).UID] = time.Time{}
+	case strings.HasPrefix(path, t.w.plan.pods().Folder()) && after == nil:
+		t.ended[metadataOf(before).UID] = time.Now()
 	}
 	if path == t.w.plan.group() {
 		t.group(q, path, after)
@@ -112,6 +123,9 @@ func (t *truth) wrote(path string, before, after []byte) {
 	byServer := t.w.server(q.of.name) != nil
 	if byServer && t.deposed {
 		t.writesDeposed(q, path, before, after)
+	}
+	if byServer && q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes {
+		t.compares(q, path)
 	}
 	t.written[path] = time.Now()
 	switch {
@@ -128,17 +142,31 @@ func (t *truth) wrote(path string, before, after []byte) {
 	case byServer && strings.HasPrefix(path, "objects/pods/"):
 		t.pod(q, before, after)
 	}
-	if q.Term.Controller == garbagecollector.Name && after == nil {
-		t.deleted(q, path, before)
+	if q.Term.Controller == garbagecollector.Name {
+		t.deleted(q, path, before, after)
 	}
 }
 
-// writesDeposed checks a write of a server that does not lead. On Kubernetes, a write cannot compare its term, so it compares
-// the version of the object. Without a term, a server only changes the slots, and says on a Node that a slot has ended.
+// compares checks a write in a term on Kubernetes, which cannot compare the term. So the write compares the object with the
+// one that it was decided from: by version, or only by UID if the server deletes a pod, or answers a host whose Node it has
+// read. The record of a group is read when it is decided.
+func (t *truth) compares(q *request, path string) {
+	class, answers := "a write compares what it was decided from", q.Term.Controller == reboots.Name
+	switch {
+	case q.Call == memory.Update && t.written[path].After(q.asked):
+		t.w.fail(class, "%s made request %s, which has changed after it was read", q.of.name, q.key)
+	case answers && path == t.w.plan.group():
+	case q.UID == "" || q.Version == "" && !answers:
+		t.w.fail(class, "%s made request %s with UID %q and version %q", q.of.name, q.key, q.UID, q.Version)
+	}
+}
+
+// writesDeposed checks a write of a server that does not lead. On Kubernetes, see compares. Without a term, a server only changes
+// the slots, and says on a Node that a slot has ended.
 func (t *truth) writesDeposed(q *request, path string, before, after []byte) {
 	was, is := decodeNode(before), decodeNode(after)
 	switch {
-	case q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes && !t.written[path].After(q.asked), q.Term == (store.Term{}) && path == t.w.plan.group():
+	case q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes, q.Term == (store.Term{}) && path == t.w.plan.group():
 		return
 	case q.Term == (store.Term{}) && strings.HasPrefix(path, "nodes/") && was != nil && is != nil:
 		delete(was.Annotations, controlplane.AnnotationRebootSlot)
@@ -179,6 +207,8 @@ func (t *truth) record(name string, is *corev1.Node) {
 	} else if f.tainted.IsZero() {
 		f.tainted = time.Now()
 	}
+	f.ready = is != nil && readyOf(is) == corev1.ConditionTrue
+	t.resumes()
 }
 
 // node checks a write of a Node.
@@ -188,17 +218,27 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 		return
 	}
 	f := t.of(name)
-	renewed := within(f.renewals, q.asked, t.w.plan.grace())
+	renewed := t.renewed(q, name)
 	if renewed.IsZero() || !f.alive && renewed.Before(t.w.storage.ended) { // it is down, and its Lease was ended early
 		return
 	}
-	ago := q.asked.Sub(renewed).Round(time.Millisecond)
+	ago := time.Since(renewed).Round(time.Millisecond)
 	if readyOf(is) == corev1.ConditionUnknown && readyOf(was) != corev1.ConditionUnknown {
 		t.w.fail("a live host is not judged dead", "%s set Node %s to Unknown, whose Lease was renewed %v before", q.of.name, name, ago)
 	}
 	if tainted(is) && !tainted(was) {
 		t.w.fail("a live host gets no taint", "%s gave Node %s a NoExecute taint as unreachable, whose Lease was renewed %v before", q.of.name, name, ago)
 	}
+}
+
+// renewed returns when the host last renewed its Lease within its grace, and early enough that the write of a server must not
+// judge it dead; zero if there was no such renewal. On etcd, the write compares the Lease.
+func (t *truth) renewed(q *request, name string) time.Time {
+	f := t.of(name)
+	if n := len(f.renewals); t.w.plan.Engine == etcd && t.leases[name] && n > 0 && f.renewals[n-1].After(q.asked.Add(-t.w.plan.grace())) {
+		return f.renewals[n-1]
+	}
+	return within(f.renewals, q.asked, t.w.plan.grace())
 }
 
 // pod checks a write of a pod by a server.
@@ -217,10 +257,10 @@ func (t *truth) pod(q *request, before, after []byte) {
 	if f.hostile {
 		return
 	}
-	renewed := within(f.renewals, q.asked, t.w.plan.grace())
-	if t.nodes[was.Spec.NodeName] != "" && q.asked.Sub(f.registered) > slack && !renewed.IsZero() {
+	renewed := t.renewed(q, was.Spec.NodeName)
+	if t.nodes[was.Spec.NodeName] != "" && (t.w.plan.Engine == etcd || q.asked.Sub(f.registered) > slack) && !renewed.IsZero() {
 		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Lease was renewed %v before",
-			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(renewed).Round(time.Millisecond))
+			q.of.name, was.Name, was.Spec.NodeName, time.Since(renewed).Round(time.Millisecond))
 	}
 }
 
@@ -237,17 +277,27 @@ func (t *truth) emptied(q *request, pod *corev1.Pod) {
 	}
 }
 
-// deleted checks a deletion by the garbage collector: no owner of the object may live.
-func (t *truth) deleted(q *request, path string, before []byte) {
-	var o metav1.PartialObjectMetadata
-	if json.Unmarshal(before, &o) != nil {
-		return
-	}
-	for _, owner := range o.OwnerReferences {
-		if owner.Kind == "Node" && t.nodes[owner.Name] == owner.UID {
-			t.w.fail("no object is deleted whose owner lives", "%s deleted %s, whose owner is Node %s", q.of.name, path, owner.Name)
+// deleted checks a write of the garbage collector: no owner may live of an object that is deleted, or that does not refer to
+// it any more.
+func (t *truth) deleted(q *request, path string, before, after []byte) {
+	kept := metadataOf(after).OwnerReferences
+	for _, owner := range metadataOf(before).OwnerReferences {
+		if t.owns(owner) && !slices.ContainsFunc(kept, func(k metav1.OwnerReference) bool { return k.UID == owner.UID }) {
+			t.w.fail("no object is deleted whose owner lives", "%s changed %s by %s, whose owner is %s %s", q.of.name, path, q.Call, owner.Kind, owner.Name)
 		}
 	}
+}
+
+// owns reports whether an owner is stored.
+func (t *truth) owns(owner metav1.OwnerReference) bool {
+	ended, known := t.ended[owner.UID]
+	return known && ended.IsZero() || owner.Kind == "Node" && t.nodes[owner.Name] == owner.UID
+}
+
+// metadataOf decodes the metadata of a value; empty if there is none.
+func metadataOf(value []byte) (o metav1.PartialObjectMetadata) {
+	_ = json.Unmarshal(value, &o) // a hostile host may write anything
+	return o
 }
 
 func decodeNode(value []byte) *corev1.Node {
@@ -291,9 +341,18 @@ func (t *truth) restored(w *world) {
 	for _, c := range w.clients { // nobody knows which of them reboot
 		t.forced(c.id)
 	}
+	for uid, ended := range t.ended {
+		if ended.IsZero() {
+			t.ended[uid] = time.Now()
+		}
+	}
+	for _, name := range w.store.Names(w.plan.pods()) {
+		t.ended[metadataOf(w.store.Raw(w.plan.pods().Folder()+name)).UID] = time.Time{}
+	}
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		f := t.of(h.name)
+		t.leases[h.name] = w.store.Raw("leases/"+h.name) != nil
 		delete(t.nodes, h.name)
 		f.tainted = time.Time{}
 		if f.repaired { // a person deletes what it has written, if that is back

@@ -3,6 +3,8 @@ package garbagecollector
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,7 +114,8 @@ func (r *kindsRun) discover(ctx context.Context) error {
 			r.graph.drop(name)
 		}
 	}
-	for name, versions := range found {
+	for _, name := range slices.Sorted(maps.Keys(found)) { // in this order, so that a run can be repeated
+		versions := found[name]
 		ctx, stop := context.WithCancel(ctx)
 		f := &following{versions, stop, make(chan struct{})}
 		to := r.graph.add(versions[0], store.AllChanges)

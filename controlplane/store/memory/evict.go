@@ -29,7 +29,7 @@ func (s *Store) Evicting(blocks func(pod string) string) Evicting { return Evict
 // Evict implements store.Evicter.
 func (e Evicting) Evict(ctx context.Context, name string, uid types.UID, term store.Term) error {
 	kind := store.Pods(false)
-	return e.s.callIn(ctx, Evict, kind, name, term, func(Fault) error {
+	return e.s.write(ctx, Evict, kind, name, store.Preconditions{UID: uid, Term: term}, func(Fault) error {
 		e.s.mu.Lock()
 		defer e.s.mu.Unlock()
 		o, err := e.s.read(kind, name)

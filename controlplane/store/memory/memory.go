@@ -291,7 +291,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	if err != nil {
 		return err
 	}
-	return s.callIn(ctx, Delete, kind, name, pre.Term, func(Fault) error {
+	return s.write(ctx, Delete, kind, name, pre, func(Fault) error {
 		path := kind.Folder() + name
 		s.mu.Lock()
 		defer s.mu.Unlock()

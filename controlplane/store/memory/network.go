@@ -20,8 +20,8 @@ const (
 type Request struct {
 	Call   Call
 	Object string // KIND/NAME; KIND for a Follow; the controller of an election
-	// Term is the term of a write; the zero value for other requests.
-	Term store.Term
+	// Preconditions are those of a write; the zero value for other requests.
+	store.Preconditions
 }
 
 // Network carries the requests of one process. It is safe for concurrent use.
@@ -61,20 +61,20 @@ func (s *Store) request(ctx context.Context, r Request, serve func(Fault) error)
 
 // call makes a call on an object, with its fault.
 func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, serve func(Fault) error) error {
-	return s.callIn(ctx, c, kind, name, store.Term{}, serve)
+	return s.write(ctx, c, kind, name, store.Preconditions{}, serve)
 }
 
-// callIn is call in a term.
-func (s *Store) callIn(ctx context.Context, c Call, kind store.Kind, name string, term store.Term, serve func(Fault) error) error {
+// write is call with preconditions, in their term.
+func (s *Store) write(ctx context.Context, c Call, kind store.Kind, name string, pre store.Preconditions, serve func(Fault) error) error {
 	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
 		return err
 	}
-	ctx, cancel, err := s.within(ctx, term)
+	ctx, cancel, err := s.within(ctx, pre.Term)
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
 	}
 	defer cancel()
-	if err := s.request(ctx, Request{c, kind.Name + "/" + name, term}, serve); err != nil {
+	if err := s.request(ctx, Request{c, kind.Name + "/" + name, pre}, serve); err != nil {
 		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
 	}
 	return nil

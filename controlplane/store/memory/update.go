@@ -14,13 +14,13 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 	u := update{fleet: s.fleet, kind: kind, name: name, pre: pre, change: edit}
 	var err error
 	if s.network == nil {
-		err = s.callIn(ctx, Update, kind, name, pre.Term, u.once)
+		err = s.write(ctx, Update, kind, name, pre, u.once)
 	} else if err = s.call(ctx, Get, kind, name, func(Fault) error { return u.load() }); err == nil {
 		if err = u.edit(); err == nil && u.value != nil {
 			u.pre, err = s.confirm(ctx, kind, name, pre)
 		}
 		if err == nil && u.value != nil {
-			err = s.callIn(ctx, Update, kind, name, pre.Term, func(Fault) error { return u.replace(false) })
+			err = s.write(ctx, Update, kind, name, pre, func(Fault) error { return u.replace(false) })
 		}
 	}
 	switch {
