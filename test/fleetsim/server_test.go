@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
@@ -128,6 +130,9 @@ type front struct {
 
 // Follow implements store.Store.
 func (f front) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if _, metadata := kind.New().(*metav1.PartialObjectMetadata); metadata { // another watch may follow the whole objects
+		ctx = context.WithValue(ctx, loopName{}, "metadata")
+	}
 	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error {
 		return f.Store.Follow(ctx, kind, scope, follower{to, f.process.clock})
 	})
