@@ -69,6 +69,10 @@ func (l *Lab) StartPodman(ctx context.Context, o PodmanOptions) (*Podman, error)
 	return p, nil
 }
 
+// noPackages hides the packages of the host. Otherwise Podman searches all of them for its programs whenever it is queried
+// for its version, which takes longer on a busy machine than hostler waits for.
+const noPackages = "DPKG_ADMINDIR=/nonexistent"
+
 func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 	for _, dir := range []string{p.Root, filepath.Dir(podmanSocket)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -99,11 +103,11 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 		}
 		// systemd passes the PID of the process that gets the socket.
 		script := fmt.Sprintf("export LISTEN_PID=$$ LISTEN_FDS=1; exec %s %s", p.lab.Tools.Podman.Path, strings.Join(args, " "))
-		p.Daemon = NewDaemon("podman", Tool{Path: "/bin/sh", Libraries: p.lab.Tools.Podman.Libraries}, p.dir, nil, "-c", script)
+		p.Daemon = NewDaemon("podman", Tool{Path: "/bin/sh", Libraries: p.lab.Tools.Podman.Libraries}, p.dir, []string{noPackages}, "-c", script)
 		p.socket, err = activate(p.Daemon)
 		return err
 	}
-	p.Daemon = NewDaemon("podman", p.lab.Tools.Podman, p.dir, nil, append(args, p.Endpoint)...)
+	p.Daemon = NewDaemon("podman", p.lab.Tools.Podman, p.dir, []string{noPackages}, append(args, p.Endpoint)...)
 	if err := p.Start(); err != nil {
 		return err
 	}
@@ -195,7 +199,7 @@ func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.lab.Tools.Podman.Path, args...)
-	cmd.Env = append(os.Environ(), p.lab.Tools.Podman.Environ()...)
+	cmd.Env = append(append(os.Environ(), noPackages), p.lab.Tools.Podman.Environ()...)
 	var out, complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	// Processes of containers inherit the pipes and would keep them open.
