@@ -99,7 +99,7 @@ test-machine: prepare ## every scenario of test/machine in VMs: hours; as root
 
 # What make test shortens or skips: packages built again from an empty cache, a thousand containers
 # amid collections, collections on each kind of filesystem, a server in a cluster that lacks each
-# of its rights, most conformance suites of Docker and Podman, each story of
+# of its rights, has its manifests or cannot read Leases, a verified cluster, a hostile host, most conformance suites of Docker and Podman, each story of
 # test/machine on both Debians, random operations on objects with owners on etcd, of which it
 # makes a million. The guard and the reporter, which many call at once, run again and again:
 # their tests wait for random times.
@@ -110,7 +110,7 @@ test-long: prepare ## the long forms of tests that make test shortens; as root
 	$(MAKE) sim SIMTIME=10m
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 60m -run 'TestRandomHistories|TestEveryOrder' ./controlplane/slots ./controlplane/controllers/reboots
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNoConcurrentUse|^Test(Docker|Podman|PodmanOfDebian13)Conforms$$|TestRealFilesystems' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman ./gc/collect
-	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 90m -v -run 'TestAControllerNames|TestAServerWithThe|TestLeasesThatAreNotRead|TestVerifyingACluster' ./test/e2e
+	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 90m -v -run 'TestAControllerNames|TestAServerWithThe|TestLeasesThatAreNotRead|TestVerifyingACluster|TestAHostHarmsNobodyElse' ./test/e2e
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 
 test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root

@@ -254,7 +254,13 @@ func (h rebootHost) GoingDown() bool {
 }
 
 // ShutdownPending implements reboot.Host.
-func (h rebootHost) ShutdownPending(ctx context.Context) (string, error) {
+func (h rebootHost) ShutdownPending(ctx context.Context, until time.Time) (string, error) {
+	switch preparing, err := h.a.host.logind.Preparing(ctx); {
+	case err != nil && !systemd.Absent(err):
+		return "", err
+	case preparing:
+		return "logind is preparing a shutdown", nil
+	}
 	switch stopping, err := h.a.host.manager.Stopping(ctx); {
 	case err != nil && !errors.Is(err, systemd.ErrNotSystemd):
 		return "", err
@@ -265,7 +271,7 @@ func (h rebootHost) ShutdownPending(ctx context.Context) (string, error) {
 	switch {
 	case err != nil && !systemd.Absent(err):
 		return "", err
-	case kind != "":
+	case kind != "" && (until.IsZero() || !at.After(until)):
 		return fmt.Sprintf("logind has scheduled a %s for %s", kind, at.Format(time.RFC3339)), nil
 	}
 	return "", nil

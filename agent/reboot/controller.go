@@ -66,9 +66,9 @@ type Host interface {
 	Unknown() string
 	// GoingDown reports whether the host is shutting down.
 	GoingDown() bool
-	// ShutdownPending describes a shutdown that is in progress or scheduled; empty if there is none. It asks
-	// systemd.
-	ShutdownPending(ctx context.Context) (string, error)
+	// ShutdownPending describes a shutdown that is in progress, or scheduled until then; empty if there is none. It
+	// asks systemd. A zero time means any time.
+	ShutdownPending(ctx context.Context, until time.Time) (string, error)
 	// Reboot runs the configured command.
 	Reboot(ctx context.Context) error
 }

@@ -35,43 +35,45 @@ type machine struct {
 	plane  *controlplanetest.Fake
 	client controlplane.Client // of the agent; nil for plane
 
-	mu        sync.Mutex    // guards the fields below
-	stored    []byte        // the memory on disk
-	unsaved   func() any    // the memory that a fault of the disk keeps from it; nil if there is none
-	unread    bool          // the memory on disk cannot be read
-	answers   chan struct{} // closed when the disk answers again to reads; nil if it does
-	disk      func() error  // fault of the disk; nil if it works
-	uncordon  error         // error of Uncordon
-	left      bool          // a person has deregistered the host
-	unnamed   string        // why the host must not use its Node yet
-	held      []reboot.Finding
-	pending   string // a shutdown that systemd has scheduled
-	change    reboot.Change
-	boot      int
-	group     string
-	clock     time.Duration // offset of the wall clock until the next boot
-	wanted    []reboot.Finding
-	undecided []reboot.Finding
-	policy    reboot.Policy
-	drains    func() (time.Duration, error) // duration and error of the next drain
-	critical  func() (time.Duration, error) // the same of critical pods; nil for no time
-	early     bool                          // the checks after the boot began before the drain was undone
-	hangs     bool                          // a drain ends only after its duration
-	command   func() error                  // next reboot command; nil reboots the host after five seconds
-	running   bool                          // the pods run
-	undone    bool                          // the drain was undone
-	cordoned  string                        // who cordoned the Node; empty if it is not cordoned
-	turn      reboot.Turn
-	round     func()          // called at the start of each round
-	asks      func()          // called by each request for the lock
-	returned  []reboot.LockID // slots of earlier configurations that were given back
-	commands  int             // runs of the reboot command
-	drained   int             // drains
-	lock      reboot.Lock     // nil for the machine itself
-	released  int
-	refuses   error // error that Release returns
-	events    []string
-	down      chan struct{} // receives a value when the reboot command has run
+	mu         sync.Mutex    // guards the fields below
+	stored     []byte        // the memory on disk
+	unsaved    func() any    // the memory that a fault of the disk keeps from it; nil if there is none
+	unread     bool          // the memory on disk cannot be read
+	answers    chan struct{} // closed when the disk answers again to reads; nil if it does
+	disk       func() error  // fault of the disk; nil if it works
+	uncordon   error         // error of Uncordon
+	left       bool          // a person has deregistered the host
+	unnamed    string        // why the host must not use its Node yet
+	held       []reboot.Finding
+	pending    string // a shutdown that systemd has scheduled
+	pendingAt  time.Time
+	pendingErr error
+	change     reboot.Change
+	boot       int
+	group      string
+	clock      time.Duration // offset of the wall clock until the next boot
+	wanted     []reboot.Finding
+	undecided  []reboot.Finding
+	policy     reboot.Policy
+	drains     func() (time.Duration, error) // duration and error of the next drain
+	critical   func() (time.Duration, error) // the same of critical pods; nil for no time
+	early      bool                          // the checks after the boot began before the drain was undone
+	hangs      bool                          // a drain ends only after its duration
+	command    func() error                  // next reboot command; nil reboots the host after five seconds
+	running    bool                          // the pods run
+	undone     bool                          // the drain was undone
+	cordoned   string                        // who cordoned the Node; empty if it is not cordoned
+	turn       reboot.Turn
+	round      func()          // called at the start of each round
+	asks       func()          // called by each request for the lock
+	returned   []reboot.LockID // slots of earlier configurations that were given back
+	commands   int             // runs of the reboot command
+	drained    int             // drains
+	lock       reboot.Lock     // nil for the machine itself
+	released   int
+	refuses    error // error that Release returns
+	events     []string
+	down       chan struct{} // receives a value when the reboot command has run
 
 	log logtest.Book
 	*reboot.Controller
@@ -353,9 +355,13 @@ func (m *machine) Held() (held []reboot.Finding) {
 	return held
 }
 
-func (m *machine) ShutdownPending(context.Context) (pending string, err error) {
-	m.locked(func() { pending = m.pending })
-	return pending, nil
+func (m *machine) ShutdownPending(_ context.Context, until time.Time) (pending string, err error) {
+	m.locked(func() {
+		if until.IsZero() || !m.pendingAt.After(until) {
+			pending, err = m.pending, m.pendingErr
+		}
+	})
+	return pending, err
 }
 
 // onDisk checks that a step is on the disk before the host carries it out.

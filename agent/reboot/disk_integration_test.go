@@ -30,19 +30,19 @@ type calm struct {
 	commands chan struct{} // receives a value when the command runs
 }
 
-func (calm) Wanted() (wanted, undecided []reboot.Finding)              { return nil, nil }
-func (calm) Held() []reboot.Finding                                    { return nil }
-func (calm) Undo(context.Context, time.Time) error                     { return nil }
-func (calm) Cordon(context.Context) error                              { return nil }
-func (calm) Uncordon(context.Context) error                            { return nil }
-func (calm) EmptiedByServer() bool                                     { return false }
-func (calm) NodeBlocked() string                                       { return "" }
-func (calm) HasNode() bool                                             { return false }
-func (calm) Left() bool                                                { return false }
-func (calm) NotStarted() []string                                      { return nil }
-func (calm) Unknown() string                                           { return "" }
-func (calm) GoingDown() bool                                           { return false }
-func (calm) ShutdownPending(context.Context) (pending string, _ error) { return "", nil }
+func (calm) Wanted() (wanted, undecided []reboot.Finding)                         { return nil, nil }
+func (calm) Held() []reboot.Finding                                               { return nil }
+func (calm) Undo(context.Context, time.Time) error                                { return nil }
+func (calm) Cordon(context.Context) error                                         { return nil }
+func (calm) Uncordon(context.Context) error                                       { return nil }
+func (calm) EmptiedByServer() bool                                                { return false }
+func (calm) NodeBlocked() string                                                  { return "" }
+func (calm) HasNode() bool                                                        { return false }
+func (calm) Left() bool                                                           { return false }
+func (calm) NotStarted() []string                                                 { return nil }
+func (calm) Unknown() string                                                      { return "" }
+func (calm) GoingDown() bool                                                      { return false }
+func (calm) ShutdownPending(context.Context, time.Time) (pending string, _ error) { return "", nil }
 
 func (c calm) Drain(ctx context.Context, _ string, _ time.Time, _ bool, note func(time.Time) error) (journal.Record, error) {
 	if err := note(time.Now()); err != nil {

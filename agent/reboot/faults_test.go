@@ -302,16 +302,21 @@ func TestACancelAfterTheCommand(t *testing.T) {
 func TestACommandThatFailsMayHaveBegunAShutdown(t *testing.T) {
 	for name, c := range map[string]struct {
 		pending string
+		at      time.Duration // from now; zero for one in progress
+		unknown error
 		step    controlplane.RebootStep
 		message string
 	}{
-		"a shutdown":  {"systemd is shutting the host down", controlplane.RebootRebooting, "if the host does not go down"},
-		"no shutdown": {"", controlplane.RebootWanted, "the reboot failed: connection timed out"},
+		"a shutdown":            {"systemd is shutting the host down", 0, nil, controlplane.RebootRebooting, "if the host does not go down"},
+		"one in a minute":       {"a reboot is scheduled", time.Minute, nil, controlplane.RebootRebooting, "if the host does not go down"},
+		"no answer of systemd":  {"", 0, errors.New("no answer"), controlplane.RebootRebooting, "if the host does not go down"},
+		"no shutdown":           {"", 0, nil, controlplane.RebootWanted, "the reboot failed: connection timed out"},
+		"another one, at night": {"a reboot is scheduled", 4 * time.Hour, nil, controlplane.RebootWanted, "the reboot failed: connection timed out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMachine(t, func(m *machine) {
 				m.command = func() error {
-					m.pending = c.pending
+					m.pending, m.pendingAt, m.pendingErr = c.pending, time.Now().Add(c.at), c.unknown
 					return errors.New("connection timed out")
 				}
 				m.asked()

@@ -145,7 +145,7 @@ func (c *Controller) mayCancel(r *Request, ran command) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pendingTime)
 	defer cancel()
-	pending, err := c.o.Host.ShutdownPending(ctx)
+	pending, err := c.o.Host.ShutdownPending(ctx, time.Time{})
 	switch {
 	case c.o.Host.GoingDown():
 		return &hint.Error{Message: "the host is already shutting down", Hint: "`hostler status` shows the shutdown"}

@@ -247,7 +247,7 @@ func (c *Controller) reboot(ctx context.Context, r *Request, f Facts) {
 	}
 }
 
-// run runs the command. If it fails, and the host goes down all the same, the host keeps its slot.
+// run runs the command. If it fails, the host keeps its slot unless it is certain that no shutdown follows soon.
 func (c *Controller) run(ctx context.Context) error {
 	failure := c.o.Host.Reboot(ctx)
 	if failure == nil {
@@ -255,11 +255,12 @@ func (c *Controller) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pendingTime)
 	defer cancel()
-	if pending, err := c.o.Host.ShutdownPending(ctx); err == nil && pending != "" {
-		c.log.Warn("`reboot.command` failed, and a shutdown follows", "error", failure, "shutdown", pending)
-		return nil
+	pending, err := c.o.Host.ShutdownPending(ctx, c.o.Now().Add(downBound))
+	if err == nil && pending == "" {
+		return failure
 	}
-	return failure
+	c.log.Warn("`reboot.command` failed, and a shutdown may follow", "error", failure, "shutdown", pending, "unknown", err)
+	return nil
 }
 
 // command is the progress of `reboot.command` in this process.

@@ -117,7 +117,7 @@ func TestMissingSizesAreNotAnError(t *testing.T) {
 	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = 2 * time.Second })
 	for range 2 {
 		list, err := r.DetailedImages(t.Context())
-		for tries := 0; err != nil && tries < 100; tries++ { // on a busy machine, the list may be too late
+		for tries := 0; errors.Is(err, runtime.ErrUnavailable) && tries < 100; tries++ { // on a busy machine, the list may be too late
 			list, err = r.DetailedImages(t.Context())
 		}
 		if err != nil || len(list) != 1 || list[0].SharedKnown {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -49,16 +48,12 @@ func cleanDefaults(t testing.TB) {
 func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	cleanDefaults(t)
 	a := newBareAgent(t)
-	began := time.Now()
 	a.start()
 
 	s := a.await("the first lease and the first status of the host", func(s api.Status) bool {
 		return s.Lease != nil && condition(s, corev1.NodeReady).Reason == status.ReasonNoRuntime && condition(s, status.ShutdownProtected).Reason == status.ReasonNoBus
 	})
 	first := s.Lease.Spec.RenewTime.Time
-	if took := first.Sub(began); took > patience {
-		t.Errorf("the first lease came %v after the start, want it before anything is found", took)
-	}
 	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, "no container runtime found")
 	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "bus")
 	mentions(t, "reason of Disarmed", s.Shutdown.Reason, "bus")

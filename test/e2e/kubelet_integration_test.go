@@ -115,7 +115,9 @@ func TestBesideAKubeletOfACluster(t *testing.T) {
 		if got := readies(seen); slices.Contains(got, ours) { // a kubelet that is late is taken for lost meanwhile
 			t.Errorf("Ready was %q, want it never hostler's", got)
 		}
-		foreign := func(taint corev1.Taint) bool { return !strings.HasPrefix(taint.Key, "node.kubernetes.io/") } // which the cluster sets for a kubelet that is late
+		foreign := func(taint corev1.Taint) bool {
+			return taint.Key != corev1.TaintNodeNotReady && taint.Key != corev1.TaintNodeUnreachable
+		} // which the cluster sets for a kubelet that is late
 		before, after := seen[0].node, seen[len(seen)-1].node
 		if !maps.Equal(before.Labels, after.Labels) || slices.ContainsFunc(after.Spec.Taints, foreign) || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || after.Status.Capacity.Pods().Value() != 110 {
 			t.Errorf("labels %v, taints %v, addresses %v, %v pods, want them the kubelet's", after.Labels, after.Spec.Taints, after.Status.Addresses, after.Status.Capacity.Pods())

@@ -233,7 +233,7 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 }
 
 // TestAControllerNamesTheRightThatItLacks runs each controller with only its roles, and then without
-// one verb of them, with HOSTLER_TEST_LONG without each.
+// the first verb of them, with HOSTLER_TEST_LONG without each.
 func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})

@@ -87,7 +87,11 @@ func (f etcdFleet) floods(host string) {
 	client := f.client(host)
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n1","uid":"00000000-0000-4000-8000-000000000000","blockOwnerDeletion":true},`
 	owners := strings.Repeat(owner, (1<<20)/len(owner))
-	for i := range 60 {
+	objects := 60
+	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+		objects = 300
+	}
+	for i := range objects {
 		value := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d","ownerReferences":[%s]}}`, i, i, strings.TrimSuffix(owners, ","))
 		switch i % 3 {
 		case 0: // small, but large in memory

@@ -244,7 +244,7 @@ func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.
 	}
 
 	// The next one is as good as the first. The greedy pod is stopped when its time ends.
-	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(greedy))
+	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(greedy)) // other tests show that a drain ends such a pod
 	check(t, err)
 	began := time.Now()
 	check(t, login.Reboot(t.Context()))

@@ -312,9 +312,9 @@ const leastRestore = 6 * time.Second
 
 // replace gives the store the content of a snapshot.
 func (w *world) replace(snapshot memory.Snapshot) {
+	w.breakAll() // before: all at once, they would draw their pauses in any order
 	w.store.Restore(snapshot)
 	w.truth.restored(w)
-	w.breakAll()
 }
 
 // obstacle returns why the store does not serve a request of any process; nil if it does.

@@ -380,8 +380,9 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 // goroutine calls it.
 func (p *process) breaks(kind string, err error) {
 	p.mu.Lock()
-	watches := slices.Clone(p.watches)
+	watches := slices.Clone(p.watches) // several start at the same time, in any order
 	p.mu.Unlock()
+	slices.SortStableFunc(watches, func(a, b *watch) int { return strings.Compare(a.kind, b.kind) })
 	for _, w := range watches {
 		if kind == "" || w.kind == kind {
 			w.end(err)

@@ -142,7 +142,7 @@ func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
 func (r rebooter) Left() bool { return r.a.reporter.Left() != nil }
 
 // ShutdownPending implements reboot.Host.
-func (r rebooter) ShutdownPending(context.Context) (string, error) {
+func (r rebooter) ShutdownPending(context.Context, time.Time) (string, error) {
 	r.a.mu.Lock()
 	defer r.a.mu.Unlock()
 	if !r.a.commanded.IsZero() {

@@ -41,6 +41,7 @@ func (w *world) settle() {
 			w.recovered(h)
 		}
 	}
+	w.drive(w.truth.slots.members.Add(patience + time.Second))
 	w.collected()
 	w.shrunk()
 }

@@ -34,9 +34,8 @@ type truth struct {
 	slots slotTruth
 	// deposed reports that the term of the request that is served has ended, or that it has none.
 	deposed bool
-	cordons map[string]bool      // what persons have decided about Nodes: true to cordon them
-	content uint64               // hash of all that was written
-	written map[string]time.Time // when an object was last written, by path
+	cordons map[string]bool // what persons have decided about Nodes: true to cordon them
+	content uint64          // hash of all that was written
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
 	leases      map[string]bool         // hosts whose Lease is stored
@@ -64,7 +63,7 @@ type life struct {
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, written: map[string]time.Time{}, leases: map[string]bool{}, ended: map[types.UID]time.Time{}, resumed: map[string]resumed{}, slots: newSlotTruth()}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, leases: map[string]bool{}, ended: map[types.UID]time.Time{}, resumed: map[string]resumed{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -127,7 +126,6 @@ func (t *truth) wrote(path string, before, after []byte) {
 	if byServer && q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes {
 		t.compares(q, path)
 	}
-	t.written[path] = time.Now()
 	switch {
 	case (kind == "nodes" || kind == "leases") && t.of(name).hostile: // it may suffer
 	case kind == "nodes" && after != nil && q.of.name == name:
@@ -151,13 +149,12 @@ func (t *truth) wrote(path string, before, after []byte) {
 // one that it was decided from: by version, or only by UID if the server deletes a pod, or answers a host whose Node it has
 // read. The record of a group is read when it is decided.
 func (t *truth) compares(q *request, path string) {
-	class, answers := "a write compares what it was decided from", q.Term.Controller == reboots.Name
-	switch {
-	case q.Call == memory.Update && t.written[path].After(q.asked):
-		t.w.fail(class, "%s made request %s, which has changed after it was read", q.of.name, q.key)
-	case answers && path == t.w.plan.group():
-	case q.UID == "" || q.Version == "" && !answers:
-		t.w.fail(class, "%s made request %s with UID %q and version %q", q.of.name, q.key, q.UID, q.Version)
+	answers := q.Term.Controller == reboots.Name
+	if answers && path == t.w.plan.group() {
+		return
+	}
+	if q.UID == "" || q.Version == "" && !answers {
+		t.w.fail("a write compares what it was decided from", "%s made request %s with UID %q and version %q", q.of.name, q.key, q.UID, q.Version)
 	}
 }
 
@@ -366,4 +363,5 @@ func (t *truth) restored(w *world) {
 		}
 		t.record(h.name, o.(*corev1.Node))
 	}
+	t.resumes()
 }

@@ -72,7 +72,7 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 }
 
 // renewalOf returns the digest of what each renewal of a Lease changes; empty if there is no Lease. Of one that cannot be
-// read, that is the version: nobody but its host may write it.
+// read, that is the version: on etcd, nobody but its host and the servers may write it.
 func renewalOf(lease *coordinationv1.Lease, unreadable error) string {
 	switch {
 	case unreadable != nil:

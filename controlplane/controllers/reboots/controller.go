@@ -165,8 +165,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	}
 	f.Confirmed = fresh.Confirmed
 	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
-	since, _ := c.contact.Since(now) // cannot fail: the facts are fresh
-	f.Started = now.Sub(c.began) < restoredTime || now.Sub(since) < restoredTime
+	f.Started = now.Sub(c.began) < restoredTime || now.Sub(fresh.Since) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
 		if c.Alive != nil {
