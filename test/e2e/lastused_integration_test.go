@@ -62,14 +62,13 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	eventually(t, "the agent follows containerd's events", func() bool { use(other); return !imageNamed(a, other).LastUsed.IsZero() })
 	started := time.Now()
 	use(old)
-	ended := time.Now()
 	var used time.Time
 	eventually(t, "the use is known", func() bool {
 		used = imageNamed(a, old).LastUsed
 		return !used.IsZero()
 	})
-	if used.Before(started) || used.After(ended) {
-		t.Errorf("image was last used at %s, want between %s and %s", used, started, ended)
+	if known := time.Now(); used.Before(started) || used.After(known) { // an event may come late
+		t.Errorf("image was last used at %s, want between %s and %s", used, started, known)
 	}
 	a.stop()
 
