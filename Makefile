@@ -99,9 +99,9 @@ test-machine: prepare ## every scenario of test/machine in VMs: hours; as root
 
 # What make test shortens or skips: packages built again from an empty cache, a thousand containers
 # amid collections, collections on each kind of filesystem, a server in a cluster that lacks each
-# of its rights, has its manifests or cannot read Leases, a verified cluster, a hostile host, most conformance suites of Docker and Podman, each story of
-# test/machine on both Debians, random operations on objects with owners on etcd, of which it
-# makes a million. The guard and the reporter, which many call at once, run again and again:
+# of its rights, has its manifests or cannot read Leases, a verified cluster, a hostile host, most
+# conformance suites of Docker and Podman, each story of test/machine on both Debians, random
+# operations on objects with owners on etcd, of which it makes a million. The guard and the reporter, which many call at once, run again and again:
 # their tests wait for random times.
 test-long: prepare ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report

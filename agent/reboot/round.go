@@ -259,7 +259,10 @@ func (c *Controller) run(ctx context.Context) error {
 	if err == nil && pending == "" {
 		return failure
 	}
-	c.log.Warn("`reboot.command` failed, and a shutdown may follow", "error", failure, "shutdown", pending, "unknown", err)
+	if err != nil {
+		pending = "not known: " + err.Error()
+	}
+	c.log.Warn("`reboot.command` failed, and a shutdown may follow", "error", failure, "shutdown", pending)
 	return nil
 }
 

@@ -210,7 +210,7 @@ func TestRealFilesystemsComeDownToTheLowThreshold(t *testing.T) {
 		{"btrfs, bytes", lab.ContainerdOptions{ImageFSBytes: 384 << 20, ImageFSKind: "btrfs"}, false},
 		{"tmpfs, bytes", lab.ContainerdOptions{ImageFSBytes: 256 << 20, ImageFSTmpfs: true}, false},
 	}
-	if os.Getenv("HOSTLER_TEST_LONG") == "" {
+	if !lab.Long() {
 		tests = tests[:2]
 	}
 	for _, tt := range tests {

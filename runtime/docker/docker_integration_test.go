@@ -154,7 +154,7 @@ func inContainerd(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver
 // Its pods are Compose projects. The image store makes no difference.
 func TestDockerConforms(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
-		old, long := o.Dockerd == "", os.Getenv("HOSTLER_TEST_LONG") != "" // an old one cannot store images in containerd
+		old, long := o.Dockerd == "", lab.Long() // an old one cannot store images in containerd
 		if old && !long {
 			t.Skip("takes minutes: run make test-long")
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -119,9 +118,7 @@ func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime 
 }
 
 func TestPodmanConforms(t *testing.T) {
-	if os.Getenv("HOSTLER_TEST_LONG") == "" {
-		t.Skip("takes minutes: run make test-long. TestPodmanConformsWithProjects is of the same Podman")
-	}
+	lab.TakesMinutes(t) // TestPodmanConformsWithProjects is of the same Podman
 	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startPodman(t, lab.PodmanOptions{})
 	})
@@ -129,9 +126,7 @@ func TestPodmanConforms(t *testing.T) {
 
 // Debian 13's Podman has another database for its containers, and runs them with crun.
 func TestPodmanOfDebian13Conforms(t *testing.T) {
-	if os.Getenv("HOSTLER_TEST_LONG") == "" {
-		t.Skip("takes minutes: run make test-long")
-	}
+	lab.TakesMinutes(t)
 	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
 	check(t, err)
 	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {

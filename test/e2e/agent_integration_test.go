@@ -342,14 +342,6 @@ func loopOf(t testing.TB, s api.Status, name string) api.Loop {
 	return api.Loop{}
 }
 
-// takesMinutes skips a test that takes minutes, and of which other tests show the kind.
-func takesMinutes(t testing.TB) {
-	t.Helper()
-	if os.Getenv("HOSTLER_TEST_LONG") == "" {
-		t.Skip("takes minutes: run make test-long")
-	}
-}
-
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

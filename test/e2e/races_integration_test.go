@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -165,7 +164,7 @@ func (r *imageRace) untag(ctx context.Context, name string) error {
 func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 	const shelf = 40
 	rounds := 100
-	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+	if lab.Long() {
 		rounds = 1000
 	}
 	t.Parallel()

@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -254,7 +253,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 			}
 		}
 		for i, missing := range lacks {
-			if missing.name == "list *" || i > 1 && os.Getenv("HOSTLER_TEST_LONG") == "" { // a watch lists as well, except on an older server
+			if missing.name == "list *" || i > 1 && !lab.Long() { // a watch lists as well, except on an older server
 				continue
 			}
 			t.Run(controller+" without "+missing.name, func(t *testing.T) {
@@ -282,7 +281,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 // TestAServerWithTheDefaultRightsNamesTheManifestThatItLacks runs controllers of
 // kube-controller-manager with the rights for a server beside it.
 func TestAServerWithTheDefaultRightsNamesTheManifestThatItLacks(t *testing.T) {
-	takesMinutes(t)
+	lab.TakesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "serviceaccount", "default")

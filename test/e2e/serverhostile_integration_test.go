@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/test/etcd"
+	"hostler.io/hostler/test/lab"
 )
 
 // TestAHostHarmsNobodyElse has a host of the fleet that does all that etcd lets it do with the rights of one host. It
@@ -88,7 +89,7 @@ func (f etcdFleet) floods(host string) {
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n1","uid":"00000000-0000-4000-8000-000000000000","blockOwnerDeletion":true},`
 	owners := strings.Repeat(owner, (1<<20)/len(owner))
 	objects := 60
-	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+	if lab.Long() {
 		objects = 300
 	}
 	for i := range objects {

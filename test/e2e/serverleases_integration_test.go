@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // refused answers requests for several Leases of hosts with an HTTP status.
@@ -36,7 +37,7 @@ func silent(_ http.Header, body []byte) []byte {
 // TestLeasesThatAreNotReadKillNobody lets a server read everything but the Leases of hosts, for longer than their grace period. While
 // only the watch is silent, each Lease is read before its host is judged.
 func TestLeasesThatAreNotReadKillNobody(t *testing.T) {
-	takesMinutes(t)
+	lab.TakesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	proxy, err := c.NewTamperer()

@@ -26,6 +26,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	fleetanswer "hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // podUser is the user of the pods of server.yaml.
@@ -35,7 +36,7 @@ const podUser = "system:serviceaccount:hostler-system:hostler-server"
 // the server as their pods would: with their configuration, and with only their service account. It
 // uses each right that it has. No test bed has pods in a cluster; test/image runs the image.
 func TestAServerWithTheManifests(t *testing.T) {
-	takesMinutes(t)
+	lab.TakesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--leader-elect=true", "--controllers=*,-node-lifecycle-controller"}})
 	check(t, c.ApplyFiles(within(t), manifests+"server-rbac.yaml"))

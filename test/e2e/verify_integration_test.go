@@ -14,12 +14,13 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // TestVerifyingAClusterLeavesNothingBehind verifies a real cluster with a registered node: as that
 // node, as an administrator, and with an interruption.
 func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
-	takesMinutes(t)
+	lab.TakesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "-f", manifestOf(t, "resident"))

@@ -28,7 +28,7 @@ const (
 	steadyState = "/v1/steady-state"
 )
 
-// The begin and the end of the reboot of a client.
+// The start and the end of the reboot of a client.
 const (
 	commandDown  memory.Call = "Down"
 	commandStart memory.Call = "Start"

@@ -307,7 +307,7 @@ func (w *world) restore() {
 	})
 }
 
-// leastRestore is the shortest time in which persons stop the API servers, restore etcd, and start them.
+// leastRestore is shorter than any real restore, so that servers also meet one that they do not notice.
 const leastRestore = 6 * time.Second
 
 // replace gives the store the content of a snapshot.

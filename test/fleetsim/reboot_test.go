@@ -169,7 +169,7 @@ func (r rebooter) GoingDown() bool {
 	return !r.a.commanded.IsZero() && time.Since(r.a.commanded) >= r.a.h.w.plan.noticeTime(r.a.h)
 }
 
-// noticeTime is how long an agent may take to receive the signal of a shutdown that has begun: systemd knows it before.
+// noticeTime is how long an agent may take to receive the signal of a shutdown that has started: systemd knows it before.
 func (p plan) noticeTime(h *host) time.Duration {
 	return time.Duration(p.draw("notice", h.name, h.boot).IntN(4)/3) * time.Second
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 )
@@ -164,4 +165,15 @@ func (l *Lab) PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 		}
 	})
 	return p
+}
+
+// Long reports whether tests run in their long forms: make test-long.
+func Long() bool { return os.Getenv("HOSTLER_TEST_LONG") != "" }
+
+// TakesMinutes skips a test unless tests run in their long forms. Other tests show the kind.
+func TakesMinutes(t testing.TB) {
+	t.Helper()
+	if !Long() {
+		t.Skip("takes minutes: run make test-long")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine"
 )
 
@@ -16,7 +17,7 @@ func bed() machine.Bed {
 }
 
 // runsAll reports whether scenarios run on both releases that `make test` runs on one.
-func runsAll() bool { return bed() == machine.VM || os.Getenv("HOSTLER_TEST_LONG") != "" }
+func runsAll() bool { return bed() == machine.VM || lab.Long() }
 
 // releases returns both releases, or in `make test` the given one.
 func releases(everyday machine.Release) []machine.Release {

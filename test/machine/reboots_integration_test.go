@@ -5,7 +5,6 @@ package machine_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine"
 )
 
@@ -141,7 +141,7 @@ func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	for i := range f.hosts[1:] { // an agent that is killed loses the Events that it has not yet written
 		f.events(f.hosts[i+1], node(i+1), "RebootRequested", "RebootStarted", "RebootFinished")
 	}
-	if os.Getenv("HOSTLER_TEST_LONG") == "" {
+	if !lab.Long() {
 		f.disturbedAtEachStep(nil, nil, d.cutOff)
 	} else {
 		f.disturbedAtEachStep(d.killEtcd, d.killServers, d.killAgent)

@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/packaging/made"
+	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/packages"
 )
 
@@ -66,7 +67,7 @@ func prepare(dir string) error {
 		"ARCHITECTURES=" + goruntime.GOARCH, "GOMAXPROCS=" + strconv.Itoa(goruntime.NumCPU()+1),
 		"TZ=Pacific/Kiritimati", "LANG=tr_TR.UTF-8", "LC_ALL=C", "HOSTNAME=another",
 	}
-	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+	if lab.Long() {
 		cache = filepath.Join(dir, "cache")
 		environ = append(environ, "GOCACHE="+cache)
 	}
